@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from my_datasets.input_pipeline.transform import text as text
     from my_datasets.kafka.stream import stream
     from my_datasets.loading import load
+    from my_datasets.publishing.attach import attach
     from my_datasets.publishing.publisher import publish
     from my_datasets.publishing.puller import pull
-    from my_datasets.publishing.stream.attach import attach
     from my_datasets.statistics.constraints import Constraint
     from my_datasets.version import Version
     from my_datasets.version import open as open  # noqa: A004
@@ -82,7 +82,7 @@ _LAZY = {
     "Constraint": "my_datasets.statistics.constraints",
     "Plan": "my_datasets.input_pipeline.plan.plan",
     "Version": "my_datasets.version",
-    "attach": "my_datasets.publishing.stream.attach",
+    "attach": "my_datasets.publishing.attach",
     "batches": "my_datasets.input_pipeline.entry_points",
     "grain_dataset": "my_datasets.input_pipeline.entry_points",
     "load": "my_datasets.loading",

@@ -27,10 +27,10 @@ from my_datasets.input_pipeline.frameworks.tfds_builder import (
 from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.input_pipeline.read.prepared import find
 from my_datasets.metadata import layout
+from my_datasets.publishing.attach import CACHE_BYTES
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.trust import keys_for, require_signed
 from my_datasets.publishing.puller import fetch_or_stream
-from my_datasets.publishing.stream.attach import CACHE_BYTES
 from my_datasets.resolving import version_select
 from my_datasets.resolving.request import Request
 from my_datasets.resolving.resolve_prepared import resolve_request

@@ -20,7 +20,7 @@ from my_datasets.building.units import SplitInput
 from my_datasets.comparison import examine
 from my_datasets.comparison.examine import Examination, PartResult
 from my_datasets.comparison.findings import Examined, violations
-from my_datasets.core import ordered_pool
+from my_datasets.core import processes
 from my_datasets.errors import ConstraintError
 from my_datasets.metadata import features as schema
 from my_datasets.metadata import layout, recorded_files
@@ -134,7 +134,7 @@ def _fetched(
         folder.mkdir()
         return folder, findings(shard.name, folder)
 
-    found = ordered_pool.results(bring, split.shards, _AT_ONCE)
+    found = processes.ordered_results(bring, split.shards, _AT_ONCE)
     for shard, fetched in zip(split.shards, found, strict=True):
         report(split.name, shard.bytes)
         yield fetched

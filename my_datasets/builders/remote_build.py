@@ -24,7 +24,7 @@ from my_datasets.building.engines import shard_writing
 from my_datasets.building.engines.beam.workspace import BucketWorkspace
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.progress import Meter, log_progress
-from my_datasets.core import ordered_pool
+from my_datasets.core import processes
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import (
     BuildInterruptedError,
@@ -159,7 +159,7 @@ class Destination:
             # The next Beam build would mistake these for shards that it uploaded itself.
             self.place.discard_work()
         rest = sorted(names - set(METADATA_FILES))
-        for name, size in zip(rest, ordered_pool.results(put, rest, _AT_ONCE), strict=True):
+        for name, size in zip(rest, processes.ordered_results(put, rest, _AT_ONCE), strict=True):
             report(name, size)
         self._check_whole(shards, names, there)
         check()

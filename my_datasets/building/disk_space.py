@@ -13,7 +13,7 @@ from typing import TypeGuard
 from my_datasets.building.journal import Journal
 from my_datasets.building.options import Job
 from my_datasets.core.logs import get_logger
-from my_datasets.core.machine import is_out_of_memory
+from my_datasets.core.processes import is_out_of_memory
 from my_datasets.errors import (
     DataDirError,
     DataDirNotWritableError,

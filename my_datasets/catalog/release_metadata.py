@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from my_datasets.catalog.samples import first_records
-from my_datasets.catalog.samples.first_records import Beginning, beginning
+from my_datasets.catalog import first_records
+from my_datasets.catalog.first_records import Beginning, beginning
 from my_datasets.core.sizes import human_size
 from my_datasets.errors import CorruptReleaseError, StoreError
 from my_datasets.metadata.dataset_info import is_plain_name

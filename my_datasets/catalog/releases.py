@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from my_datasets._version import __version__
+from my_datasets.catalog.first_records import Beginning
 from my_datasets.catalog.release_metadata import Metadata
-from my_datasets.catalog.samples.first_records import Beginning
 from my_datasets.comparison.diff import diff
 from my_datasets.core.progress import OnProgress, Progress, ignore
 from my_datasets.core.value_types import JsonObject

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from my_datasets.catalog.plots import plots
-from my_datasets.catalog.plots.feature_summary import distributions, in_usual_order, summaries
+from my_datasets.catalog import plots
+from my_datasets.catalog.feature_summary import distributions, in_usual_order, summaries
 from my_datasets.catalog.templating import render
 from my_datasets.comparison.diff import Diff
 from my_datasets.core.value_types import JsonObject

@@ -11,8 +11,8 @@ from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from markupsafe import Markup
 
-from my_datasets.catalog.plots import drawing
-from my_datasets.catalog.plots.drawing import shortened
+from my_datasets.catalog import plots
+from my_datasets.catalog.plots import shortened
 from my_datasets.core.sizes import human_size
 from my_datasets.core.value_types import JsonObject
 
@@ -41,10 +41,10 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "number": drawing.number,
-        "rule": drawing.rule,
+        "number": plots.number,
+        "rule": plots.rule,
         "size": human_size,
-        "shortened": drawing.shortened,
+        "shortened": plots.shortened,
         "web_address": web_address,
     }
     made.globals["style"] = lambda: Markup(static("catalog.css"))  # noqa: S704 - it is ours

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from my_datasets.core.issue import Issue
-from my_datasets.core.machine import unless_out_of_memory
+from my_datasets.core.processes import unless_out_of_memory
 from my_datasets.errors import IncompleteVersionError, UnregisteredFeatureError
 from my_datasets.metadata import feature_changes
 from my_datasets.metadata.content import Content

@@ -14,10 +14,9 @@ from my_datasets.kafka.consumer.connection import Connection
 from my_datasets.kafka.consumer.consumer_thread import ConsumerThread, Counts
 from my_datasets.kafka.consumer.offsets import TopicPosition
 from my_datasets.kafka.consumer.partitions import Offsets
-from my_datasets.kafka.decode.decoder import Decoded, Decoding
+from my_datasets.kafka.decode.decoder import Decoded, Decoding, MessageBlock
 from my_datasets.kafka.decode.quarantine import Quarantine
 from my_datasets.kafka.decode.values import Columns
-from my_datasets.kafka.decode_queue import MessageBlock
 from my_datasets.kafka.options import TopicRange
 
 # Waits are split into intervals of this many seconds, so that signals are handled.

@@ -21,8 +21,8 @@ from my_datasets.errors import (
 from my_datasets.metadata import layout, sidecars
 from my_datasets.metadata.content import Content
 from my_datasets.metadata.dataset_info import Declared
-from my_datasets.metadata.file_hashes import check_indexes
 from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata.recorded_files import check_indexes
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.download import Fetched, discard, fetch, keep_only_files, known_files
 from my_datasets.publishing.model import record

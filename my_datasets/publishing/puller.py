@@ -17,13 +17,13 @@ from my_datasets.errors import (
     StoreUnavailableError,
     VersionBlockedError,
 )
+from my_datasets.publishing.attach import CACHE_BYTES, Attached, attach
 from my_datasets.publishing.install import Pulled, ReleaseInstall
 from my_datasets.publishing.model import store_layout
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.trust import keep_signatures, keys_for, require_signed
 from my_datasets.publishing.resolve_release import ResolvedRelease, resolve_release
-from my_datasets.publishing.stream.attach import CACHE_BYTES, Attached, attach
 from my_datasets.publishing.transfer import TransferProgress
 from my_datasets.resolving.request import Request
 from my_datasets.resolving.resolve_prepared import resolve_request, root_of

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.machine import unless_out_of_memory
+from my_datasets.core.processes import unless_out_of_memory
 from my_datasets.errors import CorruptShardError
 from my_datasets.metadata import sidecars
 from my_datasets.metadata.sidecars import Sidecar, offsets_of

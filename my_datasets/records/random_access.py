@@ -13,7 +13,7 @@ import google_crc32c
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.per_process import PerProcess
+from my_datasets.core.processes import PerProcess
 from my_datasets.errors import CorruptShardError, explain, missing_shard
 from my_datasets.records import index, tfrecord
 from my_datasets.records.shard_provider import Bringer, hold

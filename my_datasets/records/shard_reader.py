@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from my_datasets.core.machine import unless_out_of_memory
+from my_datasets.core.processes import unless_out_of_memory
 from my_datasets.errors import missing_shard
 from my_datasets.printable import PrintableError
 from my_datasets.records import parquet_pages, tfrecord

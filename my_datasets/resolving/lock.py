@@ -22,7 +22,7 @@ from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.version import VersionNumber, VersionPattern
 from my_datasets.errors import LockError
-from my_datasets.metadata import file_hashes
+from my_datasets.metadata import recorded_files
 from my_datasets.metadata.content import Content
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.metadata.version_metadata import VersionMetadata
@@ -371,12 +371,14 @@ def _other_contents(version_dir: Path, content: Content) -> Difference | None:
         for split in content.splits.values()
         for one in split.shards
     }
-    for name in file_hashes.other_files(version_dir, shards, "the lock"):
+    for name in recorded_files.other_files(version_dir, shards, "the lock"):
         return Difference(
             f"{version_dir / name} is not the shard that was locked.",
             f"SHA-256 {shards[name][1]}", "other bytes of the same size",
         )  # fmt: skip
-    file_hashes.check_indexes(version_dir, {name: sha256 for name, (_, sha256) in shards.items()})
+    recorded_files.check_indexes(
+        version_dir, {name: sha256 for name, (_, sha256) in shards.items()}
+    )
     return None
 
 

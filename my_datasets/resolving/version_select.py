@@ -16,8 +16,7 @@ from my_datasets.errors import (
 from my_datasets.metadata import layout
 from my_datasets.metadata.layout import PreparedVersion
 from my_datasets.resolving import available_versions
-from my_datasets.resolving.available_versions import DeclaredVersions
-from my_datasets.resolving.blocked import Blocked
+from my_datasets.resolving.available_versions import Blocked, DeclaredVersions
 from my_datasets.storage import addresses
 
 if TYPE_CHECKING:

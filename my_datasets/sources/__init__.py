@@ -9,9 +9,8 @@ from my_datasets.sources.files.folders import binary_files
 from my_datasets.sources.media import audio_folder, image_folder, video_folder
 from my_datasets.sources.records import tfrecords
 from my_datasets.sources.source import Source
-from my_datasets.sources.tables.columnar_files import feather, parquet
+from my_datasets.sources.tables.columnar import arrays, feather, parquet, table
 from my_datasets.sources.tables.delimited import csv, tsv
-from my_datasets.sources.tables.in_memory import arrays, table
 from my_datasets.sources.tables.line_formats import json_lines, text_lines
 
 __all__ = [

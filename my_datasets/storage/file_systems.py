@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.fs as pafs
 
-from my_datasets.core.per_process import cached_per_process
+from my_datasets.core.processes import cached_per_process
 from my_datasets.errors import SourceError
 
 if TYPE_CHECKING:

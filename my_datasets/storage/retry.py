@@ -1,11 +1,20 @@
-"""A store that is asked again where it did not answer well."""
+"""A store that is asked again where it did not answer well.
+
+Python's `http.client` takes a connection that ends within an answer's head for the end of the head:
+what is left looks like an answer without contents. Servers say how long their contents are; where
+that is missing, it was cut.
+"""
 
 import random
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import requests
+from requests.adapters import HTTPAdapter
 
 from my_datasets.errors import AlreadyInStoreError, StoreUnavailableError
 from my_datasets.storage.store import OnBytes, Store, StoredFile, ignore_bytes
@@ -123,3 +132,36 @@ class RetryingStore:
             raise  # the failure that is being handled
         longest = min(how.longest_wait, how.first_wait * 2 ** (failed - 1))
         time.sleep(random.uniform(0, longest))  # noqa: S311 - so that many do not come at once
+
+
+_CONNECTIONS = 32
+_WITHOUT_CONTENTS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+
+
+def is_whole(status: int, headers: Mapping[str, Any]) -> bool:
+    """Returns whether the head of an answer says how long its contents are.
+
+    Args:
+      status: The answer's status.
+      headers: Its fields, whatever the case of their names.
+    """
+    names = {name.lower() for name in headers}
+    return status in _WITHOUT_CONTENTS or bool(names & {"content-length", "transfer-encoding"})
+
+
+class WholeAnswers(HTTPAdapter):
+    """Of `requests`: fails where the head of an answer was cut."""
+
+    def __init__(self) -> None:
+        super().__init__(pool_maxsize=_CONNECTIONS)
+
+    def build_response(self, req: Any, resp: Any) -> requests.Response:
+        """Returns the answer.
+
+        Raises:
+          requests.ConnectionError: It was cut.
+        """
+        if not is_whole(resp.status, resp.headers):
+            resp.close()
+            raise requests.ConnectionError("the answer ended within its head", request=req)
+        return super().build_response(req, resp)

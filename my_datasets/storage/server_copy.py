@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from my_datasets.core import ordered_pool
+from my_datasets.core import processes
 from my_datasets.errors import NotInStoreError
 from my_datasets.storage.store import Store
 
@@ -39,5 +39,5 @@ def move(
 
 
 def _do(work: Callable[[str], None], names: Iterable[str]) -> None:
-    for _ in ordered_pool.results(work, names, _AT_ONCE):
+    for _ in processes.ordered_results(work, names, _AT_ONCE):
         pass

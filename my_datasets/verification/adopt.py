@@ -8,7 +8,7 @@ from my_datasets._version import __version__
 from my_datasets.comparison import examine
 from my_datasets.comparison.examine import Examination
 from my_datasets.comparison.version_metadata import ComparedVersion
-from my_datasets.core.machine import cores
+from my_datasets.core.processes import cores
 from my_datasets.errors import DataDirError, IncompleteVersionError
 from my_datasets.metadata import recorded_files
 from my_datasets.metadata.content import Content, ShardContent

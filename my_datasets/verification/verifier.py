@@ -9,7 +9,7 @@ from my_datasets._version import __version__
 from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core.hash_sets import HashFiles
 from my_datasets.core.issue import Issue, Severity
-from my_datasets.core.machine import cores
+from my_datasets.core.processes import cores
 from my_datasets.core.progress import OnProgress, Progress, ignore
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (

@@ -8,7 +8,7 @@ import pytest
 
 from my_datasets.core.version import VersionNumber, VersionPattern
 from my_datasets.resolving import available_versions, registry
-from my_datasets.resolving.blocked import Blocked
+from my_datasets.resolving.available_versions import Blocked
 from my_datasets.resolving.registry import DatasetsPackage
 
 HEAD = """

@@ -9,12 +9,11 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from my_datasets.catalog import release_metadata
+from my_datasets.catalog import first_records, release_metadata
+from my_datasets.catalog.first_records import beginning
 from my_datasets.catalog.releases import collect
-from my_datasets.catalog.samples import first_records
-from my_datasets.catalog.samples.first_records import beginning
+from my_datasets.catalog.site.dataset_page import snippets
 from my_datasets.catalog.site.render import write
-from my_datasets.catalog.site.snippets import snippets
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.records import shard_reader
 from tests.catalog import made
@@ -214,7 +213,7 @@ def test_code_for_other_formats_runs(store, data_dir, tmp_path, monkeypatch, for
 
 
 def test_large_records_are_fewer(data_dir, monkeypatch):
-    from my_datasets.catalog.samples import first_records
+    from my_datasets.catalog import first_records
 
     monkeypatch.setattr(first_records, "_BYTES", 7000)
     version = data_dir / names_of("tfrecord") / "1.0.0"

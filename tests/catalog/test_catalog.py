@@ -13,9 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from my_datasets import errors
-from my_datasets.catalog import release_metadata
+from my_datasets.catalog import first_records, release_metadata
 from my_datasets.catalog.releases import VersionComparer, collect
-from my_datasets.catalog.samples import first_records
 from my_datasets.catalog.site.render import MARKER, Site, plain, write
 from my_datasets.cli.main import cli
 from my_datasets.metadata.manifest import Manifest
@@ -509,7 +508,7 @@ def test_code_on_pages_runs(published, pages, tmp_path, monkeypatch):
     found = collect(published.store, keys=published.keys, memory=RollbackState(published.memory))
     site = tmp_path / "site"
     write(found, site, with_samples=False)
-    from my_datasets.catalog.site.snippets import snippets
+    from my_datasets.catalog.site.dataset_page import snippets
 
     (tones,) = [one for one in found.datasets if one.name == "tones"]
     by_title = {

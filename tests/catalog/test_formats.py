@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from my_datasets import sources
-from my_datasets.catalog.plots import drawing
+from my_datasets.catalog import plots
 
 SHARES = {"train": 0.8, "test": 0.2}
 
@@ -26,16 +26,16 @@ def source():
      ({"stratify": "kind"}, "80 % of the rows, chosen by their keys, the same of each kind")],
 )  # fmt: skip
 def test_shares_in_words(source, options, said):
-    assert drawing.rule(source.split(SHARES, **options)["train"].declared) == said
+    assert plots.rule(source.split(SHARES, **options)["train"].declared) == said
 
 
 def test_folds_and_columns_in_words(source):
     fold = source.folds(4)["fold_1"].declared
-    assert drawing.rule(fold) == "25 % of the rows, chosen by their keys"
+    assert plots.rule(fold) == "25 % of the rows, chosen by their keys"
     groups = source.split_by("place", {"train": ["p0", "p1"], "test": ["p2"]})
-    assert drawing.rule(groups["train"].declared) == "where place is p0, p1"
+    assert plots.rule(groups["train"].declared) == "where place is p0, p1"
 
 
 @pytest.mark.parametrize("rule", [{}, {"parts": 3}, {"column": "a"}, {"parts": {}, "part": "x"}])
 def test_rules_of_others_are_told_as_they_are(rule):
-    assert drawing.rule(rule).startswith("{")
+    assert plots.rule(rule).startswith("{")

@@ -5,8 +5,8 @@ import re
 import numpy as np
 import pytest
 
-from my_datasets.catalog.plots import plots
-from my_datasets.catalog.plots.plots import Histogram
+from my_datasets.catalog import plots
+from my_datasets.catalog.plots import Histogram
 from my_datasets.statistics.distribution import Distribution
 from my_datasets.statistics.numbers import summary_of
 from tests.catalog.markup import HOSTILE, require_harmless, svg

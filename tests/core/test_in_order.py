@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from my_datasets.core import ordered_pool
+from my_datasets.core import processes
 
 THREADS = 3
 
@@ -20,13 +20,13 @@ def test_results_come_in_the_order_of_the_things():
             late.set()
         return number * number
 
-    assert list(ordered_pool.results(work, range(50), THREADS)) == [n * n for n in range(50)]
-    assert list(ordered_pool.results(work, (), THREADS)) == []
+    assert list(processes.ordered_results(work, range(50), THREADS)) == [n * n for n in range(50)]
+    assert list(processes.ordered_results(work, (), THREADS)) == []
 
 
 def test_no_more_is_begun_than_is_soon_taken():
     begun = itertools.count()
-    things = ordered_pool.results(lambda one: one, begun, THREADS)
+    things = processes.ordered_results(lambda one: one, begun, THREADS)
     assert [next(things) for _ in range(10)] == list(range(10))
     things.close()
     assert next(begun) <= 10 + 4 * THREADS
@@ -41,7 +41,7 @@ def test_the_first_failure_is_told_and_nothing_begins_after_it():
             raise ValueError(number)
         return number
 
-    found = ordered_pool.results(work, range(10_000), THREADS)
+    found = processes.ordered_results(work, range(10_000), THREADS)
     assert [next(found), next(found)] == [0, 1]
     with pytest.raises(ValueError, match="2"):
         next(found)

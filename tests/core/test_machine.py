@@ -1,7 +1,7 @@
 import os
 
 from my_datasets.building.options import BuildOptions
-from my_datasets.core.machine import cores
+from my_datasets.core.processes import cores
 
 
 def test_cores_are_those_that_this_process_may_use(monkeypatch):

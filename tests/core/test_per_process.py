@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from my_datasets.core.per_process import PerProcess, cached_per_process
+from my_datasets.core.processes import PerProcess, cached_per_process
 
 made = []
 kept = PerProcess()

@@ -38,10 +38,10 @@ from my_datasets.publishing.puller import pull
 from my_datasets.records import index, shard_provider
 from my_datasets.resolving.lock import Lock
 from my_datasets.storage.backends.local import LocalStore
-from my_datasets.storage.cache.shard_cache import RemoteFile, ShardCache
 from my_datasets.storage.json_files import MOST_BYTES, MOST_MANIFEST_BYTES
 from my_datasets.storage.regular_files import replaced, write_whole
 from my_datasets.storage.retry import RetryingStore
+from my_datasets.storage.shard_cache import RemoteFile, ShardCache
 from my_datasets.verification.adopt import adopt
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify

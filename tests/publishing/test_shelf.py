@@ -13,7 +13,7 @@ import pytest
 
 from my_datasets.errors import CorruptReleaseError, DiskFullError, damaged_release
 from my_datasets.records.shard_provider import hold
-from my_datasets.storage.cache.shard_cache import RemoteFile, ShardCache
+from my_datasets.storage.shard_cache import RemoteFile, ShardCache
 
 SIZE = 1000
 
@@ -176,7 +176,7 @@ def test_threads_share_too_little_room(tmp_path):
 _KILLED = """
 import sys
 from pathlib import Path
-from my_datasets.storage.cache.shard_cache import ShardCache
+from my_datasets.storage.shard_cache import ShardCache
 from tests.publishing.test_shelf import damaged, data_of, file_of
 
 def given():
@@ -217,7 +217,7 @@ _BUSY = """
 import random
 import sys
 from pathlib import Path
-from my_datasets.storage.cache.shard_cache import ShardCache
+from my_datasets.storage.shard_cache import ShardCache
 from my_datasets.records.shard_provider import hold
 from tests.publishing.test_shelf import brought, data_of
 

@@ -13,7 +13,7 @@ import pytest
 
 from my_datasets import sources
 from my_datasets.errors import SourceError
-from my_datasets.sources.tables import columnar_files, in_memory
+from my_datasets.sources.tables import columnar
 from tests.sources.reading import rows_of
 
 TABLE = pa.table(
@@ -56,8 +56,8 @@ def test_what_gives_arrow_data():
 
 
 def test_units_are_ranges_of_rows(monkeypatch):
-    monkeypatch.setattr(in_memory, "_LEAST", 10)
-    monkeypatch.setattr(in_memory, "_AT_ONCE", 3)
+    monkeypatch.setattr(columnar, "_LEAST", 10)
+    monkeypatch.setattr(columnar, "_AT_ONCE", 3)
     source = sources.table(pa.table({"n": range(25)}))
     assert [(rows.begin, rows.end) for rows in source.items] == [(0, 10), (10, 20), (20, 25)]
     assert rows_of(source)[0] == {i: {"n": i} for i in range(25)}
@@ -65,8 +65,8 @@ def test_units_are_ranges_of_rows(monkeypatch):
 
 @pytest.mark.parametrize("kind", ["parquet", "feather"])
 def test_files_of_columns(tmp_path, monkeypatch, kind):
-    monkeypatch.setattr(columnar_files, "_AT_ONCE", 2)
-    monkeypatch.setattr(columnar_files, "_LEAST", 2)
+    monkeypatch.setattr(columnar, "_AT_ONCE", 2)
+    monkeypatch.setattr(columnar, "_LEAST", 2)
     read = getattr(sources, kind)
     for name in ("a", "b"):
         path = tmp_path / f"{name}.{kind}"
@@ -77,7 +77,7 @@ def test_files_of_columns(tmp_path, monkeypatch, kind):
     one = read(tmp_path / f"a.{kind}")
     assert len(one.items) == 2
     assert rows_of(one)[0] == dict(enumerate(ROWS))
-    monkeypatch.setattr(columnar_files, "_LEAST", 3)  # the small groups make one unit
+    monkeypatch.setattr(columnar, "_LEAST", 3)  # the small groups make one unit
     together = read(tmp_path / f"a.{kind}")
     assert len(together.items) == 1
     assert rows_of(together)[0] == dict(enumerate(ROWS))
@@ -102,7 +102,7 @@ def test_files_of_other_columns_are_refused(tmp_path, kind):
 
 
 def test_arrays(tmp_path, monkeypatch):
-    monkeypatch.setattr(in_memory, "_LEAST", 4)
+    monkeypatch.setattr(columnar, "_LEAST", 4)
     data = {
         "image": np.arange(10 * 2 * 3, dtype=np.uint8).reshape(10, 2, 3),
         "label": np.arange(10),

@@ -3,9 +3,9 @@
 import dataclasses
 from collections.abc import Iterator
 
+from my_datasets.catalog.first_records import batch_of
 from my_datasets.catalog.releases import CatalogContents
-from my_datasets.catalog.samples.first_records import batch_of
-from my_datasets.catalog.samples.samples import UNREADABLE
+from my_datasets.catalog.samples import UNREADABLE
 from my_datasets.catalog.site.dataset_page import Card
 from my_datasets.catalog.templating import web_address
 from my_datasets.errors import FeatureError

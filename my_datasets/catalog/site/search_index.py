@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from my_datasets.catalog.plots.drawing import shortened
+from my_datasets.catalog.plots import shortened
 from my_datasets.catalog.site.dataset_page import Card
 
 # The size classes, in bytes.

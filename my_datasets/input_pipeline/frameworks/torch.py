@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch.utils.data
 
-from my_datasets.core.per_process import PerProcess
+from my_datasets.core.processes import PerProcess
 from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Column, Columns, Ragged, Tree

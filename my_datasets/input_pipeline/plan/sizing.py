@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from my_datasets.core.machine import cores
+from my_datasets.core.processes import cores
 from my_datasets.core.sizes import in_bytes
 from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.decode import pytree

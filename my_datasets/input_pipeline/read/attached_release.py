@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from my_datasets.core.per_process import PerProcess
+from my_datasets.core.processes import PerProcess
 from my_datasets.core.sizes import human_size
 from my_datasets.errors import (
     CorruptReleaseError,
@@ -22,11 +22,11 @@ from my_datasets.metadata.dataset_info import MALFORMED, Declared
 from my_datasets.metadata.layout import METADATA_FILES, RELEASE_RECORD
 from my_datasets.metadata.sidecars import Sidecar
 from my_datasets.records.shard_provider import Attachment, is_attached
-from my_datasets.storage.cache.shard_cache import RemoteFile, ShardCache
 from my_datasets.storage.json_files import MOST_BYTES, parse_json
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.regular_files import read_regular
 from my_datasets.storage.retry import RetryingStore
+from my_datasets.storage.shard_cache import RemoteFile, ShardCache
 
 
 class AttachedRelease:

@@ -23,9 +23,9 @@ from my_datasets.metadata import sidecars
 from my_datasets.metadata.dataset_info import is_plain_name
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.sidecars import Sidecar
-from my_datasets.storage.cache.shard_cache import RemoteFile, ShardCache
 from my_datasets.storage.file_systems import file_system
 from my_datasets.storage.regular_files import replaced
+from my_datasets.storage.shard_cache import RemoteFile, ShardCache
 from my_datasets.storage.verified_files import verified_files
 
 _METADATA = (".json", ".txt", ".tsv")

@@ -143,7 +143,7 @@ class ExampleSource(Sequence[Any]):
             raise self.explained(error, numbers) from error
 
     def decoded(self, numbers: Sequence[int] | Places, epoch: int = 0) -> Any:
-        """Returns the same as `columns`; raises `FeatureMismatchError` where that raises `ExampleError`."""
+        """As `columns`, but raises `FeatureMismatchError` where that raises `ExampleError`."""
         chosen = self._chosen(numbers)
         crop = self.decoder.crop
         with timed("read"):

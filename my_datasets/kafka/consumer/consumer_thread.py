@@ -22,10 +22,9 @@ from my_datasets.kafka.consumer.connection import (
 )
 from my_datasets.kafka.consumer.offsets import TopicPosition
 from my_datasets.kafka.consumer.partitions import DeliveryLog, Partitions
-from my_datasets.kafka.decode.decoder import Decoding
+from my_datasets.kafka.decode.decoder import DecodeQueue, Decoding, MessageBlock
 from my_datasets.kafka.decode.quarantine import Quarantine
 from my_datasets.kafka.decode.values import Pieces
-from my_datasets.kafka.decode_queue import DecodeQueue, MessageBlock
 from my_datasets.kafka.options import TopicRange
 
 if TYPE_CHECKING:

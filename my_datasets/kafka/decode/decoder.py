@@ -1,5 +1,8 @@
 """Decodes messages into columns, and reports those that cannot be decoded."""
 
+import queue
+import threading
+from collections import deque
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -8,8 +11,10 @@ import numpy.typing as npt
 from my_datasets.building.units import InvalidValue
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError
+from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.kafka.decode.payloads import Payload
-from my_datasets.kafka.decode.values import Columns, MessageValues
+from my_datasets.kafka.decode.quarantine import Poison, Quarantine
+from my_datasets.kafka.decode.values import Columns, MessageValues, Pieces
 
 Rows = npt.NDArray[np.int64]
 
@@ -95,3 +100,177 @@ class Decoding:
             *self._parts(values[:half], first, misfitting),
             *self._parts(values[half:], first + half, misfitting),
         ]
+
+
+Numbers = npt.NDArray[np.int64]
+
+# The maximum number of waiting blocks, whatever their size.
+_MOST_BLOCKS = 16
+
+
+@dataclass(eq=False)
+class MessageBlock:
+    """Messages that were read together.
+
+    Attributes:
+      epoch: The epoch in which they were read.
+      pieces: Their values; emptied after decoding.
+      partitions: The partition of each message; shape [n].
+      offsets: The offset of each message; shape [n].
+      seen: The number of messages read so far, including these.
+      cost: Their approximate size in bytes.
+    """
+
+    epoch: int
+    pieces: Pieces
+    partitions: Numbers
+    offsets: Numbers
+    seen: int
+    cost: int
+    decoded: Decoded | None = None
+    failure: Exception | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether decoding has succeeded or failed."""
+        return self.decoded is not None or self.failure is not None
+
+
+class DecodeQueue:
+    """The queue of blocks, in order, and the threads that decode them."""
+
+    def __init__(
+        self, topic: str, decoding: Decoding, quarantine: Quarantine, *, memory: int, workers: int
+    ) -> None:
+        """Starts the decoding threads; `memory` is the maximum size of waiting blocks in bytes."""
+        self._topic, self._decoding, self._quarantine = topic, decoding, quarantine
+        self._memory = memory
+        self._changed = threading.Condition()
+        self._blocks: deque[MessageBlock] = deque()
+        self._held = 0
+        self._ends = self._is_closed = False
+        self._failure: BaseException | None = None
+        self._jobs: queue.SimpleQueue[MessageBlock | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._decode, name=f"my_datasets-decode-{i}", daemon=True)
+            for i in range(workers)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    @property
+    def held(self) -> int:
+        """The approximate number of bytes waiting."""
+        return self._held
+
+    def put(self, block: MessageBlock) -> None:
+        """Adds a block, and queues it for decoding."""
+        with self._changed:
+            self._blocks.append(block)
+            self._held += block.cost
+        self._jobs.put(block)
+
+    def take(self, timeout: float | None) -> MessageBlock | None:
+        """Returns the next block; None after a timeout.
+
+        Args:
+          timeout: Seconds; None to wait forever.
+
+        Raises:
+          StopIteration: There are no more.
+          Exception: They cannot be read or decoded.
+        """
+        with self._changed:
+            if not self._changed.wait_for(self._has_news, timeout):
+                return None
+            if self._is_closed:
+                raise StopIteration
+            if self._blocks:
+                block = self._blocks.popleft()
+                self._held -= block.cost
+                self._changed.notify_all()
+                if block.failure is not None:
+                    raise block.failure
+                return block
+            if self._failure is not None:
+                raise self._failure
+            raise StopIteration
+
+    def wait_for_room(self, timeout: float) -> bool:
+        """Waits until the queue has room or is closed; returns False after a timeout."""
+        with self._changed:
+            return self._changed.wait_for(self._is_wanted, timeout)
+
+    def drop(self) -> None:
+        """Drops all waiting blocks."""
+        with self._changed:
+            self._blocks.clear()
+            self._held = 0
+            self._changed.notify_all()
+
+    def end(self, failure: BaseException | None = None) -> None:
+        """Marks the end of the queue after the waiting blocks, or the error that ended it."""
+        with self._changed:
+            self._ends = True
+            self._failure = self._failure or failure
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Stops the threads; `take` then raises StopIteration."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+        for _ in self._threads:
+            self._jobs.put(None)
+
+    def _has_news(self) -> bool:
+        if self._is_closed:
+            return True
+        return self._blocks[0].is_ready if self._blocks else self._ends
+
+    def _is_wanted(self) -> bool:
+        has_room = len(self._blocks) < _MOST_BLOCKS and self._held < self._memory
+        return self._is_closed or not self._blocks or has_room
+
+    def _decode(self) -> None:
+        while (block := self._jobs.get()) is not None:
+            if self._is_closed:
+                return
+            decoded: Decoded | None = None
+            failure: Exception | None = None
+            try:
+                values = block.pieces.together()
+                decoded = self._decoding(values)
+                self._quarantine.add(self._poison(block, decoded, values), block.seen)
+            except Exception as error:
+                failure = error
+            more = 0 if decoded is None else _size(decoded.columns)
+            with self._changed:
+                block.pieces = Pieces()
+                block.decoded, block.failure = decoded, failure
+                if block in self._blocks:
+                    block.cost += more
+                    self._held += more
+                self._changed.notify_all()
+
+    def _poison(self, block: MessageBlock, decoded: Decoded, values: MessageValues) -> list[Poison]:
+        rows = np.array([one.row for one in decoded.misfitting], np.int64)
+        poison = values[rows]
+        return [
+            Poison(
+                self._topic, int(block.partitions[one.row]), int(block.offsets[one.row]),
+                one.feature, one.expected, one.found, value,
+            )
+            for one, value in zip(decoded.misfitting, poison, strict=True)
+        ]  # fmt: skip
+
+
+def _size(columns: Columns) -> int:
+    """Returns the approximate bytes of columns, without texts, which count as message bytes."""
+    total = 0
+    for column in pytree.columns_of(columns):
+        values = column.values if isinstance(column, Ragged) else column
+        total += values.nbytes
+        if values.dtype == object and values.size and isinstance(values.flat[0], np.ndarray):
+            total += sum(one.nbytes for one in values.flat)
+    return total

@@ -31,9 +31,9 @@ from my_datasets.errors import (
 )
 from my_datasets.metadata import sidecars
 from my_datasets.metadata.dataset_info import MALFORMED, Declared
-from my_datasets.metadata.file_hashes import other_files
 from my_datasets.metadata.manifest import FILE_NAME as MANIFEST
 from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata.recorded_files import other_files
 from my_datasets.publishing.model import record
 from my_datasets.publishing.model.index import Release, claim
 from my_datasets.publishing.model.record import Record, ReleasedFile

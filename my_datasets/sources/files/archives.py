@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from my_datasets.core.per_process import cached_per_process
+from my_datasets.core.processes import cached_per_process
 from my_datasets.errors import SourceError
 from my_datasets.sources.files.file import SourceFile
 from my_datasets.storage.file_systems import buffered, file_system

@@ -16,8 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from my_datasets.core.machine import cores
-from my_datasets.core.per_process import PerProcess
+from my_datasets.core.processes import PerProcess, cores
 from my_datasets.storage.file_systems import buffered, file_system
 
 if TYPE_CHECKING:

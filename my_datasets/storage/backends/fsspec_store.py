@@ -6,8 +6,7 @@ from collections.abc import Iterator
 import fsspec
 
 from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError
-from my_datasets.storage.backends.read_only import ReadOnlyStore
-from my_datasets.storage.store import BLOCK, StoredFile, too_large
+from my_datasets.storage.store import BLOCK, ReadOnlyStore, StoredFile, too_large
 
 
 class OtherStore(ReadOnlyStore):

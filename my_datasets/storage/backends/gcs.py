@@ -18,7 +18,7 @@ from my_datasets.errors import (
 )
 from my_datasets.printable import PrintableError
 from my_datasets.storage import server_copy
-from my_datasets.storage.backends.truncation_guard import WholeAnswers
+from my_datasets.storage.retry import WholeAnswers
 from my_datasets.storage.store import (
     OnBytes,
     StoredFile,

@@ -11,10 +11,9 @@ import urllib3
 
 from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError
 from my_datasets.printable import clipped
-from my_datasets.storage.backends.read_only import ReadOnlyStore
-from my_datasets.storage.backends.truncation_guard import WholeAnswers
 from my_datasets.storage.opening import parts_without_secrets
-from my_datasets.storage.store import BLOCK, StoredFile, too_large
+from my_datasets.storage.retry import WholeAnswers
+from my_datasets.storage.store import BLOCK, ReadOnlyStore, StoredFile, too_large
 
 # Statuses after which asking again may help (RFC 9110, and RFC 6585 for 429).
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})

@@ -16,7 +16,7 @@ from my_datasets.errors import (
     StoreUnavailableError,
 )
 from my_datasets.storage import server_copy
-from my_datasets.storage.backends.truncation_guard import is_whole
+from my_datasets.storage.retry import is_whole
 from my_datasets.storage.store import (
     BLOCK,
     OnBytes,

@@ -1,16 +1,185 @@
 """Checks splits against their declarations in the manifest, from the examples alone."""
 
 import dataclasses
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from my_datasets.comparison.version_metadata import ANEW
+from my_datasets.core import hash_sets
 from my_datasets.core.issue import Issue
 from my_datasets.core.value_types import JsonObject
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.verification.observer import ObservedShard
-from my_datasets.verification.splits import column_hashes, hashed_splits, split_rules, valued_splits
-from my_datasets.verification.splits.column_hashes import ColumnHashes, SplitColumn
-from my_datasets.verification.splits.split_rules import Declaration, Hashed, Stratified
+from my_datasets.verification.splits import column_hashes, hashed_splits, split_rules
+from my_datasets.verification.splits.column_hashes import (
+    ColumnHashes,
+    Counts,
+    DistinctValues,
+    Keys,
+    SplitColumn,
+)
+from my_datasets.verification.splits.split_rules import Declaration, Hashed, Stratified, ValueSplit
+
+_SHOWN = 5
+
+
+def check_valued(
+    declaration: Declaration,
+    rule: ValueSplit,
+    column: SplitColumn,
+    not_checked: list[str],
+    at_once: int = hash_sets.AT_ONCE,
+) -> Iterator[Issue]:
+    """Yields values in the wrong split; see `hashed_splits.check_groups` for the arguments."""
+    allowed = {part: _keys(column, values) for part, values in rule.groups.items()}
+    wrong: list[Issue] = []
+    count = right = 0
+    for found in column.pieces(at_once):
+        for part, split in declaration.splits.items():
+            values = found[split]
+            is_right = np.isin(values.keys, allowed[part])
+            right += int(is_right.sum())
+            count += int((~is_right).sum())
+            for i in np.flatnonzero(~is_right)[: _SHOWN - len(wrong)]:
+                owner = next((p for p, keys in allowed.items() if values.keys[i] in keys), None)
+                wrong.append(
+                    Issue(
+                        "value-in-another-split",
+                        f"split {split}, feature {column.name}, value "
+                        f"{column.value(split, int(values.first[i]))}",
+                        "The split should have no examples with this value.",
+                        f"{ANEW}; or name the value for this split in split_by",
+                        _shown(rule.groups[part]),
+                        f"{values.counts[i]:,} examples, the first: "
+                        f"{column.place(split, int(values.first[i]))}; by the rule they belong "
+                        + (f"in {owner}" if owner else "in no split"),
+                    )
+                )  # fmt: skip
+    if wrong and not right:
+        not_checked.append(
+            f"whether each split has the declared values of {column.name}: they may be stored "
+            "differently than in the source"
+        )
+        return
+    yield from wrong
+    if count > len(wrong):
+        yield Issue(
+            "value-in-another-split", f"feature {column.name}",
+            f"{count - len(wrong):,} more values are in splits that should not have them.", ANEW,
+        )  # fmt: skip
+
+
+def _keys(column: SplitColumn, values: tuple[object, ...]) -> Keys:
+    """Returns the keys of a split's values."""
+    texts = pa.array([_text(value) for value in values], pa.large_string())
+    return column_hashes.hashes(column.watch.salt, texts.cast(pa.large_binary()))
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _shown(values: tuple[object, ...]) -> str:
+    more = ", ..." if len(values) > _SHOWN else ""
+    return ", ".join(map(repr, values[:_SHOWN])) + more
+
+
+# The maximum number of issues.
+_MOST_TOLD = 5
+
+
+def check_stratified(
+    declaration: Declaration,
+    rule: Stratified,
+    column: SplitColumn,
+    slack: int,
+    at_once: int = hash_sets.AT_ONCE,
+) -> Iterator[Issue]:
+    """Yields values of which a split has a wrong number of examples.
+
+    Args:
+      declaration: The declaration; all parts are splits.
+      rule: Its rule.
+      column: The values of each split.
+      slack: The tolerated difference, for example because of quarantined examples.
+      at_once: The approximate number of bytes of notes to process at once.
+    """
+    shares = np.array(list(rule.parts.values()))
+    splits = [declaration.splits[part] for part in rule.parts]
+    told: list[tuple[str, str, str, str]] = []
+    wrong = 0
+    for found in column.pieces(at_once):
+        counts, first = _table(found, splits)
+        off = counts - _closest(counts, shares)
+        is_wrong = np.abs(off).max(axis=1, initial=0) > (1 + slack if slack else 0)
+        wrong += int(is_wrong.sum())
+        for row in np.flatnonzero(is_wrong)[: _MOST_TOLD - len(told)]:
+            at = int(np.argmax(np.abs(off[row])))
+            some = next(i for i, count in enumerate(counts[row]) if count)
+            total = _source_rows(int(counts[row].sum()), shares)
+            expected = f"{counts[row, at] - off[row, at]:,} of {total:,}"
+            value = column.value(splits[some], int(first[row, some]))
+            told.append((splits[at], value, f"{expected} for a share of {shares[at]:.4g}",
+                         f"{counts[row, at]:,}"))  # fmt: skip
+    for split, value, expected, has in told:
+        more = f" This is so for {wrong:,} values." if wrong > len(told) else ""
+        yield Issue(
+            "stratum", f"split {split}, feature {column.name}, value {value}",
+            f"The split has another share of the examples with this value than declared.{more}",
+            f"{ANEW}; if rows were moved on purpose, declare their new rule",
+            expected, has,
+        )  # fmt: skip
+
+
+def _table(found: Mapping[str, DistinctValues], splits: list[str]) -> tuple[Counts, Counts]:
+    """Returns the count and first example of each value in each split."""
+    keys = np.unique(np.concatenate([found[split].keys for split in splits]))
+    counts, first = (np.zeros((len(keys), len(splits)), np.int64) for _ in range(2))
+    for number, split in enumerate(splits):
+        rows = np.searchsorted(keys, found[split].keys)
+        counts[rows, number] = found[split].counts
+        first[rows, number] = found[split].first
+    return counts, first
+
+
+def _closest(counts: Counts, shares: npt.NDArray[np.float64]) -> Counts:
+    """Returns the closest counts that the rule can give; shape [values, splits].
+
+    If the shares leave out some rows, the number of rows in the source is unknown; then any number
+    is possible that gives as many examples in all splits.
+    """
+    kept = counts.sum(axis=1)
+    reached = np.cumsum(shares)
+    if reached[-1] > 1 - 1e-9:
+        return _cut(kept, reached)
+    best = np.full(counts.shape, np.iinfo(np.int32).max, np.int64)
+    least = np.floor((kept - 1) / reached[-1]).astype(np.int64)
+    for more in range(math.ceil(2 / reached[-1]) + 2):
+        expected = _cut(np.maximum(0, least + more), reached)
+        fits = (expected.sum(axis=1) == kept) & (
+            np.abs(expected - counts).sum(axis=1) < np.abs(best - counts).sum(axis=1)
+        )
+        best[fits] = expected[fits]
+    return best
+
+
+def _cut(rows: Counts, reached: npt.NDArray[np.float64]) -> Counts:
+    """Returns the counts of each part, as `splitting.strata` cuts rows."""
+    ends = np.rint(rows[:, None] * reached).astype(np.int64)
+    found: Counts = np.diff(ends, axis=1, prepend=0)
+    return found
+
+
+def _source_rows(kept: int, shares: npt.NDArray[np.float64]) -> int:
+    """Estimates the number of rows in the source."""
+    return round(kept / min(1.0, math.fsum(shares)))
 
 
 class SplitDeclarations:
@@ -81,7 +250,7 @@ class SplitDeclarations:
             if is_limited:
                 self._limited(declaration)
         elif not isinstance(rule, Stratified):
-            yield from valued_splits.check_valued(declaration, rule, column, self.not_checked)
+            yield from check_valued(declaration, rule, column, self.not_checked)
         elif is_limited or "ignore_duplicates" in self._options or not declaration.is_whole:
             self._limited(declaration)
         else:
@@ -89,7 +258,7 @@ class SplitDeclarations:
             # own, but stored like another one.
             set_aside = sum((self._manifest.quarantined if self._manifest else {}).values())
             slack = set_aside + column.watch.leaf.is_optional
-            yield from valued_splits.check_stratified(declaration, rule, column, slack)
+            yield from check_stratified(declaration, rule, column, slack)
 
     @property
     def _options(self) -> JsonObject:

@@ -22,7 +22,7 @@ from apache_beam.internal import cloudpickle_pickler
 from my_datasets import errors
 from my_datasets.building.engines.beam.workspace import OpenFile, Place
 from my_datasets.building.runs import Run
-from my_datasets.core import ordered_pool
+from my_datasets.core import processes
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import BuildInterruptedError, LostExamplesError, MyDatasetsError
 
@@ -74,7 +74,7 @@ class BuildFiles:
 
     def read_all(self, names: Iterable[str]) -> Iterator[Any]:
         """Reads JSON files in parallel, because there may be millions; yields them in order."""
-        return ordered_pool.results(self.read_json, names, _READERS)
+        return processes.ordered_results(self.read_json, names, _READERS)
 
     def write_tasks(self, name: str, tasks: Iterable[object]) -> list[str]:
         """Pickles tasks to files, and returns the files' names, for `tasks_in`.

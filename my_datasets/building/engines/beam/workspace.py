@@ -13,8 +13,8 @@ from typing import Protocol
 
 from my_datasets.building import disk_space, staging
 from my_datasets.building.journal import link, sync_directory
-from my_datasets.core import ordered_pool
-from my_datasets.core.per_process import cached_per_process
+from my_datasets.core import processes
+from my_datasets.core.processes import cached_per_process
 from my_datasets.errors import NotInStoreError, StoreError
 from my_datasets.storage import regular_files, upsert
 from my_datasets.storage.opening import open_store
@@ -278,7 +278,7 @@ class BucketWorkspace:
 
     def _remove(self, folder: str, ending: str = "") -> None:
         found = (one.path for one in self._store.list(folder) if one.path.endswith(ending))
-        for _ in ordered_pool.results(self._store.delete, found, _AT_ONCE):
+        for _ in processes.ordered_results(self._store.delete, found, _AT_ONCE):
             pass
 
     def require_room(self, need: int, what: str) -> None:

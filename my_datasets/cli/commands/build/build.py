@@ -33,7 +33,7 @@ from my_datasets.cli.output import (
     quiet_tensorflow,
     workers_option,
 )
-from my_datasets.cli.render.progress import log_lines
+from my_datasets.cli.progress import log_lines
 from my_datasets.core.progress import ignore
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.value_types import JsonObject

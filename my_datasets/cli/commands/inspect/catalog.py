@@ -18,7 +18,7 @@ from my_datasets.cli.output import (
     quiet_tensorflow,
     workers_option,
 )
-from my_datasets.cli.render.progress import progress_bar
+from my_datasets.cli.progress import progress_bar
 
 if TYPE_CHECKING:
     from my_datasets.catalog.site.render import Rendered

@@ -16,7 +16,7 @@ from my_datasets.cli.output import (
     print_json,
     size,
 )
-from my_datasets.cli.render.progress import progress_bar
+from my_datasets.cli.progress import progress_bar
 from my_datasets.core import interruption
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from my_datasets.cli.output import (
     workers_option,
     write_page,
 )
-from my_datasets.cli.render.progress import progress_bar, transfer_progress
+from my_datasets.cli.progress import progress_bar, transfer_progress
 from my_datasets.core import interruption
 
 if TYPE_CHECKING:

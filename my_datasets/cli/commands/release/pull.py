@@ -19,7 +19,7 @@ from my_datasets.cli.output import (
     json_option,
     print_json,
 )
-from my_datasets.cli.render.progress import transfer_progress
+from my_datasets.cli.progress import transfer_progress
 from my_datasets.core import interruption
 
 if TYPE_CHECKING:

@@ -23,7 +23,7 @@ from dask.delayed import Delayed
 
 from my_datasets.building.engines.beam.runners import dask_stages
 from my_datasets.building.engines.beam.runners.dask_stages import Grouping, SideInput, Stage
-from my_datasets.core.machine import cores
+from my_datasets.core.processes import cores
 from my_datasets.errors import BuildInterruptedError
 
 _PRIMITIVES = common_urns.primitives

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from my_datasets.catalog.plots import plots
-from my_datasets.catalog.plots.drawing import number, share, shortened
-from my_datasets.catalog.plots.plots import Histogram
+from my_datasets.catalog import plots
+from my_datasets.catalog.plots import Histogram, number, share, shortened
 from my_datasets.core.sizes import human_size
 from my_datasets.core.value_types import JsonObject
 

@@ -1,9 +1,71 @@
-"""Values that each process makes for itself: locks and connections do not survive a fork."""
+"""Resources of this process."""
 
+import errno
 import functools
 import os
-from collections.abc import Callable, Hashable
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
+
+
+def cores() -> int:
+    """Returns the number of cores that this process may use."""
+    # Batch systems and containers often grant only some of the machine's cores.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Returns whether an error means that the system refuses memory to this process."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, OSError) and error.errno == errno.ENOMEM
+    )
+
+
+def unless_out_of_memory(error: BaseException) -> None:
+    """Raises `MemoryError` if an error is about this process's memory, not about a file."""
+    if is_out_of_memory(error):
+        raise MemoryError(str(error)) from error
+
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+
+# Maximum pending items per thread, so that a slow one does not block the others.
+_AHEAD = 4
+
+
+def ordered_results(
+    work: Callable[[_Item], _Result], items: Iterable[_Item], threads: int
+) -> Iterator[_Result]:
+    """Yields the results of work on items, in their order.
+
+    Unlike `Executor.map`, it does not start all of them at once, and so does not hold gigabytes of
+    results of millions of items.
+
+    Args:
+      work: The function.
+      items: The items, taken shortly before they are worked on.
+      threads: The number of threads.
+
+    Raises:
+      Exception: What `work` raised for the first item that failed; no others are started then.
+    """
+    pending: deque[Future[_Result]] = deque()
+    with ThreadPoolExecutor(threads) as pool:
+        try:
+            for item in items:
+                pending.append(pool.submit(work, item))
+                if len(pending) >= _AHEAD * threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for one in pending:
+                one.cancel()
+
 
 _K = TypeVar("_K", bound=Hashable)
 _T = TypeVar("_T")

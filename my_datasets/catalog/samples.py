@@ -1,22 +1,127 @@
 """Prepares a few examples for pages: pictures, sounds, texts and numbers."""
 
+import io
+import wave
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from markupsafe import Markup
 
-from my_datasets.catalog.plots.drawing import number, shortened
-from my_datasets.catalog.samples import media
-from my_datasets.catalog.samples.first_records import Beginning, decoded
+from my_datasets.catalog import plots
+from my_datasets.catalog.first_records import Beginning, decoded
+from my_datasets.catalog.plots import number, shortened
+from my_datasets.core.value_types import Array
+from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import MyDatasetsError, problem_of
 from my_datasets.exporting.version_summary import Feature
 from my_datasets.input_pipeline.decode.decoder import FeatureMismatchError
 from my_datasets.metadata.features import Leaf, leaves_of
 from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records.shard_reader import DamagedError, UnknownFormatError
+
+try:
+    from PIL import Image
+except ModuleNotFoundError as missing:
+    raise missing_dependency("PIL", needed_for="pictures on pages") from missing
+
+Pixels = Array
+
+# The longest side of pictures, and below which each pixel is shown as a square.
+_LONGEST_SIDE = 384
+_SMALL = 96
+_QUALITY = 80
+# Images whose maximum is below this share of the type's range are brightened.
+_DARK = 0.25
+
+
+def largest(pixels: "Array | list[Array]") -> float:
+    """Returns the maximum of an image or a list of images."""
+    if isinstance(pixels, list) or pixels.dtype.kind == "O":
+        return max((largest(one) for one in pixels), default=0.0)
+    return float(np.max(pixels, initial=0))
+
+
+def white_level(dtype: str, most: float) -> float:
+    """Returns the value to show as white, given the dtype and maximum of all pixels."""
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        return 1.0
+    top = float(np.iinfo(kind).max) if kind.kind in "iu" else 1.0
+    return max(most, 1.0) if most <= _DARK * top else top
+
+
+def is_small(pixels: Pixels) -> bool:
+    """Returns whether each pixel should be visible."""
+    height, width = pixels.shape[:2]
+    return bool(max(height, width) <= _SMALL)
+
+
+def encoded_picture(pixels: Pixels, brightest: float) -> tuple[bytes, str]:
+    """Encodes pixels of shape [height, width, channels]; returns a file and its extension.
+
+    `brightest` is the value to show as white.
+    """
+    scaled = np.nan_to_num(pixels.astype(np.float32)) * (255 / brightest)
+    shown = np.clip(np.rint(scaled), 0, 255).astype(np.uint8)
+    channels = shown.shape[2]
+    picture = Image.fromarray(shown[..., 0] if channels in (1, 2) else shown[..., :4])
+    picture.thumbnail((_LONGEST_SIDE, _LONGEST_SIDE))
+    file = io.BytesIO()
+    if is_small(pixels):
+        picture.save(file, "PNG", optimize=True)
+        return file.getvalue(), "png"
+    picture.save(file, "WEBP", quality=_QUALITY)
+    return file.getvalue(), "webp"
+
+
+Course = npt.NDArray[np.float32]
+
+_PIECES = 120
+_SECONDS = 10
+_CHANNELS = 2
+
+
+def scaled(samples: Array, dtype: str) -> Course:
+    """Scales samples of shape [length] or [length, channels] to -1..1; [length, channels].
+
+    `dtype` is the declared one; TFDS stores 16-bit samples as int64.
+    """
+    given = samples.reshape(len(samples), -1)[:, :_CHANNELS].astype(np.float32)
+    given = np.nan_to_num(given)
+    loudest = float(np.abs(given).max(initial=0))
+    if np.dtype(dtype).kind == "f":
+        full = max(loudest, 1.0)
+    else:
+        full = next((float(2**bits) for bits in (15, 23) if loudest <= 2**bits), loudest)
+    return given / np.float32(full)
+
+
+def encoded_sound(course: Course, rate: int) -> tuple[bytes, bool]:
+    """Returns the beginning of a sound as a WAV file, and whether there is more."""
+    played = course[: _SECONDS * rate]
+    file = io.BytesIO()
+    with wave.open(file, "wb") as writer:
+        writer.setnchannels(played.shape[1])
+        writer.setsampwidth(2)
+        writer.setframerate(rate)
+        writer.writeframes(np.rint(played * 32767).astype("<i2").tobytes())
+    return file.getvalue(), len(course) > len(played)
+
+
+def plot(course: Course, title: str, seconds: float) -> Markup:
+    """Returns the waveform of a sound; `seconds` is its duration, or 0 if unknown."""
+    edges = np.linspace(0, len(course), min(_PIECES, len(course)) + 1).astype(int)
+    pieces = [course[a:b] for a, b in pairwise(edges.tolist())]
+    peaks = [(float(one.min()), float(one.max())) for one in pieces]
+    loudest = float(np.abs(course).max())
+    length = f"{number(round(seconds, 2))} seconds" if seconds else f"{len(course):,} samples"
+    return plots.waveform(peaks, title, f"{length}, peak {loudest:.0%} of full scale")
+
 
 # Why examples cannot be read.
 UNREADABLE = (
@@ -176,9 +281,9 @@ class _Reading:
 
     def _brightest(self, leaf: Leaf, rows: Sequence[Any]) -> float:
         """Returns the value to show as white."""
-        found = max((media.largest(_of(row, leaf)) for row in rows), default=0.0)
-        white = media.white(leaf.dtype, found)
-        if white != media.white(leaf.dtype, np.inf):
+        found = max((largest(_of(row, leaf)) for row in rows), default=0.0)
+        white = white_level(leaf.dtype, found)
+        if white != white_level(leaf.dtype, np.inf):
             self._notes.append(
                 f"The values of {leaf.name or 'the image'} are at most {number(found)}, so it is "
                 "shown brightened."
@@ -193,12 +298,12 @@ class _Reading:
             for frame, pixels in enumerate(frames):
                 if pixels.ndim != 3 or not pixels.size:
                     continue
-                data, suffix = media.encoded_picture(pixels, brightest[leaf])
+                data, suffix = encoded_picture(pixels, brightest[leaf])
                 name = f"{at}-{number_of_leaf}-{frame}.{suffix}"
                 self._files[name] = data
                 height, width = pixels.shape[:2]
                 yield Picture(
-                    leaf.name, name, width, height, media.is_small(pixels), boxes
+                    leaf.name, name, width, height, is_small(pixels), boxes
                 )  # fmt: skip
 
     def _marked(self, row: Any) -> Iterator[Box]:
@@ -221,16 +326,16 @@ class _Reading:
 
     def _played(self, at: int, row: Any) -> Iterator[Sound]:
         for number_of_leaf, leaf in enumerate(self._sounds):
-            course = media.scaled(np.asarray(_of(row, leaf)), leaf.dtype)
+            course = scaled(np.asarray(_of(row, leaf)), leaf.dtype)
             if not len(course):
                 continue
             name, seconds, is_cut = "", 0.0, False
             if leaf.sample_rate:
                 seconds = len(course) / leaf.sample_rate
                 name = f"{at}-sound-{number_of_leaf}.wav"
-                self._files[name], is_cut = media.encoded_sound(course, leaf.sample_rate)
+                self._files[name], is_cut = encoded_sound(course, leaf.sample_rate)
             title = f"Waveform of {leaf.name or 'the sound'} in {self._split}[{at}]"
-            yield Sound(leaf.name, name, seconds, is_cut, media.plot(course, title, seconds))
+            yield Sound(leaf.name, name, seconds, is_cut, plot(course, title, seconds))
 
 
 def _of(row: Any, leaf: Leaf) -> Any:

@@ -37,9 +37,9 @@ from my_datasets.publishing.transfer import TransferProgress
 from my_datasets.records import shard_provider
 from my_datasets.records.shard_provider import Attachment
 from my_datasets.storage import addresses
-from my_datasets.storage.cache.shard_cache import ShardCache
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.retry import RetryPolicy
+from my_datasets.storage.shard_cache import ShardCache
 from my_datasets.storage.user_folders import cache_folder
 
 CACHE_BYTES = "10GiB"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from my_datasets.catalog.plots.feature_summary import in_usual_order
+from my_datasets.catalog.feature_summary import in_usual_order
 from my_datasets.core.sizes import human_size
 from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.input_pipeline.read.source import examples_of

@@ -1,1 +1,0 @@
-"""SVG plots and summaries of statistics."""

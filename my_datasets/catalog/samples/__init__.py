@@ -1,1 +1,0 @@
-"""The first examples of a version, for pages."""

@@ -1,1 +1,0 @@
-"""How commands print tables, charts, progress and errors."""

@@ -1,1 +1,0 @@
-"""Releases that are read from their store, shard by shard."""

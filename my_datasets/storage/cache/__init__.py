@@ -1,1 +1,0 @@
-"""The one cache of remote shards."""
