@@ -7,8 +7,8 @@ from pathlib import Path
 
 from my_datasets.building.progress import BuildProgress
 from my_datasets.building.units import Encoder, Quarantined, SplitInput
+from my_datasets.core.json_types import Json
 from my_datasets.core.processes import cores
-from my_datasets.core.value_types import Json
 from my_datasets.errors import InvalidOptionError
 from my_datasets.metadata.content import ShardContent
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.building.units import Entry
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.records import shuffle_order, tfrecord
 from my_datasets.records.tf_example import pieces
 

@@ -7,8 +7,8 @@ from markupsafe import Markup
 
 from my_datasets.catalog import plots
 from my_datasets.catalog.plots import Histogram, number, share, shortened
+from my_datasets.core.json_types import JsonObject
 from my_datasets.core.sizes import human_size
-from my_datasets.core.value_types import JsonObject
 
 # Warnings: a member of the statistics, and its description.
 _ODD = (

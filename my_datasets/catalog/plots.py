@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
-from my_datasets.core.value_types import JsonObject
+from my_datasets.core.json_types import JsonObject
 from my_datasets.metadata.dataset_info import MALFORMED
 
 _SMALL = 1e-3

@@ -12,8 +12,8 @@ from my_datasets._version import __version__
 from my_datasets.catalog.first_records import Beginning
 from my_datasets.catalog.release_metadata import Metadata
 from my_datasets.comparison.diff import diff
+from my_datasets.core.json_types import JsonObject
 from my_datasets.core.progress import OnProgress, Progress, ignore
-from my_datasets.core.value_types import JsonObject
 from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     CorruptReleaseError,

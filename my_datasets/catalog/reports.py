@@ -9,7 +9,7 @@ from my_datasets.catalog import plots
 from my_datasets.catalog.feature_summary import distributions, in_usual_order, summaries
 from my_datasets.catalog.templating import render
 from my_datasets.comparison.diff import Diff
-from my_datasets.core.value_types import JsonObject
+from my_datasets.core.json_types import JsonObject
 from my_datasets.statistics.drift import DriftedStatistic
 from my_datasets.verification.report import Report
 

@@ -15,7 +15,7 @@ from markupsafe import Markup
 from my_datasets.catalog import plots
 from my_datasets.catalog.first_records import Beginning, decoded
 from my_datasets.catalog.plots import number, shortened
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import MyDatasetsError, problem_of
 from my_datasets.exporting.version_summary import Feature

@@ -13,8 +13,8 @@ from markupsafe import Markup
 
 from my_datasets.catalog import plots
 from my_datasets.catalog.plots import shortened
+from my_datasets.core.json_types import JsonObject
 from my_datasets.core.sizes import human_size
-from my_datasets.core.value_types import JsonObject
 
 # Raised by templates for missing values.
 UnshowableError = jinja2.UndefinedError

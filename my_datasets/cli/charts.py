@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from my_datasets.core.value_types import JsonObject
+from my_datasets.core.json_types import JsonObject
 from my_datasets.dependencies import missing_dependency
 
 if TYPE_CHECKING:

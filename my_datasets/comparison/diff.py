@@ -13,8 +13,8 @@ from my_datasets.comparison.example_changes import KeyMatcher, SplitDiff
 from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core import version
 from my_datasets.core.hash_sets import HashFiles
+from my_datasets.core.json_types import JsonObject
 from my_datasets.core.processes import cores
-from my_datasets.core.value_types import JsonObject
 from my_datasets.core.version import Bump, ChangeKind, VersionChange, VersionNumber
 from my_datasets.errors import IncompleteVersionError
 from my_datasets.metadata import content, feature_changes

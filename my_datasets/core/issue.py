@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
-from my_datasets.core.value_types import Json
+from my_datasets.core.json_types import Json
 from my_datasets.errors import explain
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 
-from my_datasets.core.value_types import Json
+from my_datasets.core.json_types import Json
 
 _PART = r"(?:0|[1-9][0-9]*)"
 _VERSION = re.compile(rf"({_PART})\.({_PART})\.({_PART})")

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.errors import FeatureError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder

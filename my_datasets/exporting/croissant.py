@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 
-from my_datasets.core.value_types import JsonObject
+from my_datasets.core.json_types import JsonObject
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import FeatureError
 from my_datasets.exporting.arrow import ALONE

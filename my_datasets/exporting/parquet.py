@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 
 from my_datasets.building import staging
 from my_datasets.building.disk_space import explained
+from my_datasets.core.json_types import JsonObject
 from my_datasets.core.progress import OnProgress, Progress, ignore
-from my_datasets.core.value_types import JsonObject
 from my_datasets.errors import (
     ExampleError,
     FeatureError,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from my_datasets.core.value_types import JsonObject
+from my_datasets.core.json_types import JsonObject
 from my_datasets.errors import IncompleteVersionError
 from my_datasets.metadata.content import labels_of
 from my_datasets.metadata.feature_classes import FeatureNode, feature_nodes

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Column
 from my_datasets.input_pipeline.frameworks.shutdown import calls

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 
+from my_datasets.core.json_types import Json
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.value_types import Json
 from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
     InvalidReferenceError,

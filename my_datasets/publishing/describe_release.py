@@ -5,8 +5,8 @@ import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from my_datasets.core.json_types import Json
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.value_types import Json
 from my_datasets.errors import CorruptReleaseError, MyDatasetsError, problem_of
 from my_datasets.exporting.version_summary import About
 from my_datasets.metadata.dataset_info import MALFORMED

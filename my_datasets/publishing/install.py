@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from my_datasets.building import staging
-from my_datasets.core.value_types import Json
+from my_datasets.core.json_types import Json
 from my_datasets.errors import (
     CorruptReleaseError,
     CorruptShardError,

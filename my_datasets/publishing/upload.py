@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
-from my_datasets.core.value_types import Json
+from my_datasets.core.json_types import Json
 from my_datasets.errors import (
     AlreadyInStoreError,
     CorruptReleaseError,

@@ -13,7 +13,7 @@ import pyarrow as pa
 import tensorflow_datasets as tfds
 
 from my_datasets.building.units import InvalidValue
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import SourceError
 from my_datasets.sources.files.file import SourceFile

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 
 Hashes = npt.NDArray[np.uint64]
 # The standard error of the estimate is 1 / sqrt(k - 2): 1.6%. Fewer values are counted exactly.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 
 _MOST = 4096
 _MAGNITUDE = (1 << 63) - 1

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass
 
 import numpy as np
 
-from my_datasets.core.value_types import JsonObject
+from my_datasets.core.json_types import JsonObject
 
 KOLMOGOROV_SMIRNOV = "Kolmogorov-Smirnov"
 SHARE = "L-infinity"

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.arrays import Array
 from my_datasets.core.hash_sets import Hashes
-from my_datasets.core.value_types import Array
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.tf_example.columns import Bytes, Column, tensor_bytes
 from my_datasets.records.tf_example.encoding import Kind

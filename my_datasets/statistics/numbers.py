@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.statistics import distinct
 from my_datasets.statistics.distinct import Distinct, Top
 from my_datasets.statistics.distribution import Distribution

@@ -19,7 +19,7 @@ import filelock
 import google_crc32c
 
 from my_datasets.core.issue import Issue
-from my_datasets.core.value_types import Json, JsonObject
+from my_datasets.core.json_types import Json, JsonObject
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.records import index
 from my_datasets.storage.json_files import MOST_MANIFEST_BYTES

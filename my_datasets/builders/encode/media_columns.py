@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from my_datasets.builders.encode.column import ColumnEncoder, Values
 from my_datasets.builders.encode.scalar_columns import NumberEncoder
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece
 

@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 
 from my_datasets.builders.encode.column import ColumnEncoder, Values, is_constant
 from my_datasets.building.units import InvalidValue
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece
 

@@ -18,7 +18,7 @@ from my_datasets.catalog.releases import (
 )
 from my_datasets.catalog.samples import Samples, samples
 from my_datasets.catalog.templating import first_words, prose, web_address
-from my_datasets.core.value_types import JsonObject
+from my_datasets.core.json_types import JsonObject
 from my_datasets.errors import MyDatasetsError, problem_of
 from my_datasets.exporting.version_summary import About
 from my_datasets.metadata.content import ShardContent

@@ -14,7 +14,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.metadata.features import Leaf

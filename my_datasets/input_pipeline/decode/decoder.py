@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.errors import OutOfMemoryError
 from my_datasets.input_pipeline.decode import buffers, images, pytree
 from my_datasets.input_pipeline.decode.buffers import aligned

@@ -11,7 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from my_datasets.core.value_types import Array, Json
+from my_datasets.core.arrays import Array
+from my_datasets.core.json_types import Json
 from my_datasets.errors import PlanError
 from my_datasets.input_pipeline.decode import buffers, pytree
 from my_datasets.input_pipeline.decode.buffers import aligned

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.value_types import Array as Image
+from my_datasets.core.arrays import Array as Image
 from my_datasets.dependencies import missing_dependency
 from my_datasets.input_pipeline.order.permutation import Places, uniform
 from my_datasets.input_pipeline.plan.stages import CropKind

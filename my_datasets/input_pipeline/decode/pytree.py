@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar, Union, overload
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.metadata.features import Leaf
 
 T = TypeVar("T")

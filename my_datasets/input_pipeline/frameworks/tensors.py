@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.errors import FeatureError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Column, Columns, Ragged, Tree

@@ -6,8 +6,8 @@ from typing import Any
 
 import tensorflow as tf
 
+from my_datasets.core.arrays import Array
 from my_datasets.core.processes import cores
-from my_datasets.core.value_types import Array
 from my_datasets.errors import PlanError
 from my_datasets.input_pipeline.decode.pytree import Columns, Tree
 from my_datasets.input_pipeline.engine import Engine

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from my_datasets.core.value_types import Json
+from my_datasets.core.json_types import Json
 from my_datasets.errors import PlanError
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.stages import (

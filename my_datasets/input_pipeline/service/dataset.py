@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import tensorflow as tf
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.errors import InvalidOptionError, PlanError
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.tf_dataset import Iteration, Pipeline, counted, timed_by

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
+from my_datasets.core.arrays import Array
 from my_datasets.core.logs import get_logger
-from my_datasets.core.value_types import Array
 from my_datasets.errors import ServiceError
 from my_datasets.input_pipeline.frameworks.shutdown import calls
 from my_datasets.input_pipeline.order.state import State

@@ -20,7 +20,7 @@ import numpy.typing as npt
 import tensorflow as tf
 from tensorflow.python.ops import script_ops
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.errors import ServiceError
 from my_datasets.input_pipeline.decode.pytree import Tree
 from my_datasets.input_pipeline.engine import Engine

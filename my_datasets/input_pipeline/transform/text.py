@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 
+from my_datasets.core.arrays import Array
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.value_types import Array
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import FeatureError, InvalidOptionError
 from my_datasets.input_pipeline.decode import pytree

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from my_datasets.building.units import InvalidValue
-from my_datasets.core import value_types
+from my_datasets.core import json_types
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.decode import pytree
@@ -31,7 +31,7 @@ _HEADER = 5
 _ONLY = -1
 
 # An Avro schema, parsed or as JSON text; or several, by their IDs in a schema registry.
-_OneSchema: TypeAlias = str | bytes | list[value_types.Json] | Mapping[str, value_types.Json]
+_OneSchema: TypeAlias = str | bytes | list[json_types.Json] | Mapping[str, json_types.Json]
 AvroSchema: TypeAlias = _OneSchema | Mapping[int, _OneSchema]
 
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.random_access import RecordBatch

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import msgspec
 
+from my_datasets.core.json_types import Json
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.value_types import Json
 from my_datasets.core.version import VersionNumber
 from my_datasets.publishing.model.record import Record, Sha256, parse_key
 from my_datasets.publishing.model.signed_json import Signature

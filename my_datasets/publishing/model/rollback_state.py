@@ -9,8 +9,8 @@ from typing import Any, TypeAlias, TypedDict, Unpack, cast
 
 import filelock
 
+from my_datasets.core.json_types import Json
 from my_datasets.core.logs import get_logger
-from my_datasets.core.value_types import Json
 from my_datasets.errors import SignatureError
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.publishing.model.signed_json import KeyChange, Trusts

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Protocol
 
 import msgspec
 
-from my_datasets.core.value_types import Json
+from my_datasets.core.json_types import Json
 from my_datasets.storage.json_files import convert_json, parse_json
 
 # Purpose of the signature of a key change.

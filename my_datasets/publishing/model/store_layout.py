@@ -7,8 +7,8 @@ folder, whose name is not a valid dataset name.
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
+from my_datasets.core.json_types import Json
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.value_types import Json
 from my_datasets.metadata.layout import DEFAULT_CONFIG
 from my_datasets.publishing.model.index import Number, check_time
 from my_datasets.publishing.model.signed_json import KeyChange

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.records.tf_example.pieces import (
     Bytes,
     Piece,

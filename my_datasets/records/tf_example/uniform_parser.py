@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.records.tf_example import columns
 from my_datasets.records.tf_example.columns import Bytes, Column, Places, UncommonError, gathered
 from my_datasets.records.tf_example.encoding import Kind

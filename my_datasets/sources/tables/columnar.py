@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.errors import SourceError
 from my_datasets.sources.files.file import SourceFile
 from my_datasets.sources.files.folders import Where, files

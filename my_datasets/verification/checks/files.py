@@ -10,8 +10,8 @@ import numpy as np
 
 from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
 from my_datasets.core.issue import Issue, Severity
+from my_datasets.core.json_types import JsonObject
 from my_datasets.core.processes import unless_out_of_memory
-from my_datasets.core.value_types import JsonObject
 from my_datasets.metadata import sidecars
 from my_datasets.metadata.sidecars import Sidecar
 from my_datasets.records import index, shard_provider

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from my_datasets.core.arrays import Array
 from my_datasets.core.hash_sets import map_hashes
-from my_datasets.core.value_types import Array
 from my_datasets.verification.near_duplicates import similarity_hashes
 from my_datasets.verification.near_duplicates.similarity_hashes import (
     BITS,

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.dependencies import missing_dependency
 from my_datasets.metadata.features import Leaf
 from my_datasets.verification.observer import Take

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.core import hash_sets
+from my_datasets.core.arrays import Array
 from my_datasets.core.hash_sets import Hashes, HashPart
-from my_datasets.core.value_types import Array
 from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.metadata.features import Leaf

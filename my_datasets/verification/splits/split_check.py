@@ -12,7 +12,7 @@ import pyarrow as pa
 from my_datasets.comparison.version_metadata import ANEW
 from my_datasets.core import hash_sets
 from my_datasets.core.issue import Issue
-from my_datasets.core.value_types import JsonObject
+from my_datasets.core.json_types import JsonObject
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.verification.observer import ObservedShard
 from my_datasets.verification.splits import column_hashes, hashed_splits, split_rules

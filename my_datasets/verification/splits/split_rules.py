@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from my_datasets.core.value_types import JsonObject
+from my_datasets.core.json_types import JsonObject
 from my_datasets.errors import SourceError, problem_of
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.sources import splitting

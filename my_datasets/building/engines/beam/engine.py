@@ -18,7 +18,7 @@ from my_datasets.building.engines.beam.workers import Surroundings
 from my_datasets.building.engines.beam.workspace import Place, SharedDirectory
 from my_datasets.building.options import BuildOptions, Job, SplitResult
 from my_datasets.building.progress import Meter, log_progress
-from my_datasets.core.value_types import Json
+from my_datasets.core.json_types import Json
 from my_datasets.errors import LostExamplesError
 
 __all__ = [

@@ -34,9 +34,9 @@ from my_datasets.cli.output import (
     workers_option,
 )
 from my_datasets.cli.progress import log_lines
+from my_datasets.core.json_types import JsonObject
 from my_datasets.core.progress import ignore
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.value_types import JsonObject
 from my_datasets.metadata import layout
 from my_datasets.storage import addresses
 

@@ -16,8 +16,8 @@ from my_datasets.cli.output import (
     print_json,
     quiet_tensorflow,
 )
+from my_datasets.core.json_types import JsonObject
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.value_types import JsonObject
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds

@@ -16,7 +16,7 @@ from my_datasets.cli.output import (
     print_json,
     quiet_tensorflow,
 )
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.errors import DemoError
 
 if TYPE_CHECKING:

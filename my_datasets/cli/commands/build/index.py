@@ -5,7 +5,7 @@ from pathlib import Path
 import rich_click as click
 
 from my_datasets.cli.output import LocalPath, console, json_option, print_json
-from my_datasets.core.value_types import JsonObject
+from my_datasets.core.json_types import JsonObject
 from my_datasets.errors import NotPreparedError
 from my_datasets.metadata import layout
 

@@ -25,8 +25,8 @@ from my_datasets.cli.output import (
     quiet_tensorflow,
     reading_dir,
 )
+from my_datasets.core.json_types import JsonObject
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.value_types import JsonObject
 from my_datasets.metadata import layout
 from my_datasets.storage import addresses
 from my_datasets.storage.user_folders import user_folders

@@ -16,7 +16,7 @@ from my_datasets.cli.output import (
     plain,
     print_json,
 )
-from my_datasets.core.value_types import JsonObject
+from my_datasets.core.json_types import JsonObject
 from my_datasets.errors import NotPreparedError
 
 _BARS = " ▁▂▃▄▅▆▇█"

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from my_datasets.core.value_types import Array
+from my_datasets.core.arrays import Array
 from my_datasets.errors import FeatureError
 from my_datasets.input_pipeline.decode.missing import given_by_tfds
 from my_datasets.input_pipeline.transform.feature_columns.declaring import (

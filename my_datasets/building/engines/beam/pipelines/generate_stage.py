@@ -21,7 +21,7 @@ from my_datasets.building.engines.beam.pipelines.run_files import (
 )
 from my_datasets.building.engines.beam.pipelines.stage import Driver, NewFiles
 from my_datasets.building.units import Generator, SplitInput
-from my_datasets.core.value_types import Json
+from my_datasets.core.json_types import Json
 from my_datasets.errors import BuilderError, LostExamplesError
 
 _FOLDER = "metadata"

@@ -26,7 +26,7 @@ from my_datasets.building.journal import FinishedShard
 from my_datasets.building.options import Examine, SplitResult, WriteShard
 from my_datasets.building.runs import Columns, Run
 from my_datasets.building.units import Entry, SplitInput
-from my_datasets.core.value_types import Json
+from my_datasets.core.json_types import Json
 from my_datasets.errors import CorruptShardError, LostExamplesError
 from my_datasets.metadata import recorded_files, sidecars
 from my_datasets.metadata.content import ShardContent
