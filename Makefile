@@ -6,6 +6,8 @@
 # make suites all of those at once
 # make coverage  run all of these, and print which lines of the package they reach
 # make soak   run those that take long: many kills, much data
+# make mutants  change one place of the package at a time, and print which changes no test notices;
+#             PACKAGES="core resolving" SAMPLE=100 SEED=1 choose which
 # make runners  fetch what builds on other runners of Beam need: Prism, Flink and Spark, the latter
 #             two with their job servers; or one of `make prism`, `make flink`, `make spark`
 # make kafka  fetch the Kafka broker that tests of streaming need
@@ -34,7 +36,7 @@ endef
 SUITES := lint docs installs integration faults
 space := $(subst ,, )
 
-.PHONY: demo test $(SUITES) suites coverage soak runners prism flink spark kafka lock clean
+.PHONY: demo test $(SUITES) suites coverage soak mutants runners prism flink spark kafka lock clean
 
 demo: $(DEMO_ENV)/.installed
 	$(DEMO_ENV)/bin/my-datasets demo --data-dir .demo/tensorflow_datasets --output .demo
@@ -55,6 +57,13 @@ coverage: $(TEST_ENV)/.installed
 
 soak: $(TEST_ENV)/.installed
 	$(TEST_ENV)/bin/python -m pytest -m slow --timeout 3600 $(PYTEST_ARGS)
+
+PACKAGES := core metadata resolving publishing building
+SAMPLE := 30
+SEED := 0
+mutants: $(TEST_ENV)/.installed
+	$(TEST_ENV)/bin/uv pip install --quiet --python $(TEST_ENV) --constraint constraints.txt cosmic-ray==8.7.0
+	$(TEST_ENV)/bin/python tests/mutants.py --sample $(SAMPLE) --seed $(SEED) $(PACKAGES)
 
 $(DEMO_ENV)/.installed: setup.py constraints.txt $(shell find my_datasets checksums -type f ! -name '*.pyc')
 	$(call install,$(DEMO_ENV),.)
