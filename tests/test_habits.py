@@ -89,7 +89,8 @@ def test_every_import_is_declared(root):
         for node in ast.walk(ast.parse(source.read_text()))
         for name in imported(node)
     }
-    third_party = modules - set(sys.stdlib_module_names) - {"my_datasets"}
+    # Type checkers bring _typeshed; it is never imported.
+    third_party = modules - set(sys.stdlib_module_names) - {"my_datasets", "_typeshed"}
     distributions = {
         "PIL": "pillow", "cv2": "opencv-python-headless",
         "google": "protobuf", "grpc": "grpcio", "rich_click": "rich-click", "yaml": "pyyaml",

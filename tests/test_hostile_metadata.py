@@ -36,8 +36,8 @@ from my_datasets.publishing.model.signed_json import unsealed
 from my_datasets.resolving.lock import Lock
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
-from tests.core.test_json_files import HOSTILE
 from tests.publishing.made import NAME, Released, make
+from tests.storage.test_json_files import HOSTILE
 
 MODULE = "module_with_a_side_effect"
 EVIL = f"{MODULE}.Feature"
@@ -395,7 +395,7 @@ def test_a_missing_shard_is_named(how, good, tmp_path):
             (version / "my_datasets_manifest.json").unlink()
         error = run(COMMANDS[how], path=version, tmp=tmp_path).exception
         assert isinstance(error, CorruptShardError)
-    assert f"{shard} is not" in str(error)
+    assert f"{shard} does not exist" in str(error)
     if how != "bench":
         assert f"my-datasets verify {version}" in str(error)
 

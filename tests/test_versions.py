@@ -336,7 +336,7 @@ def test_a_blocked_version_can_be_looked_at(data_dir, block):
         "1.2.0": None, "1.1.0": WHY, "1.0.0": None, "0.9.0": None
     }  # fmt: skip
     shown = " ".join(run("info", NAME, "--data-dir", data_dir).stdout.split())
-    assert f"version 1.1.0 prepared, built by the code, BLOCKED: {WHY}" in shown
+    assert f"version 1.1.0 prepared, buildable, BLOCKED: {WHY}" in shown
 
 
 def test_where_all_that_is_prepared_is_blocked_another_one_is_built(tmp_path, block, caplog):
@@ -421,7 +421,7 @@ def test_prepared_data_may_say_of_themselves_that_they_are_blocked(data_dir, tmp
     assert (row["prepared"], row["blocked"]) == (["1.0.0", "1.1.0"], {"1.1.0": WHY})
     shown = run("list", "--data-dir", tmp_path).stdout
     assert "1.1.0 (blocked)" in shown
-    assert f"of_strangers:1.1.0 must not be used: {WHY}" in shown.replace("\n", " ")
+    assert f"of_strangers:1.1.0 is blocked: {WHY}" in shown.replace("\n", " ")
 
 
 def test_list_and_info_show_all_versions(data_dir):
@@ -438,8 +438,8 @@ def test_list_and_info_show_all_versions(data_dir):
             for version in ("1.2.0", "1.1.0", "1.0.0", "0.9.0")
         ]  # fmt: skip
     shown = run("info", NAME, "--data-dir", data_dir).stdout
-    assert "not prepared, not built by today's code" in shown
-    assert "prepared, built by the code" in shown
+    assert "not prepared, not buildable by the current code" in shown
+    assert "prepared, buildable" in shown
 
 
 def test_stale_data_of_an_older_version_are_mended_by_that_version(tmp_path, monkeypatch):

@@ -96,10 +96,6 @@ class PerProcess(Generic[_T]):
             values.setdefault(process, make())
         return values[process]
 
-    def clear(self) -> None:
-        """Drops all values."""
-        self._values = {}
-
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_values": {}}
 

@@ -216,7 +216,9 @@ class _Files:
             return self._read(numbers)
         finally:
             if not self._most_open:
-                self._opened.clear()
+                # Emptied, not replaced: a thread that waits to fetch a shard refers to this dict,
+                # and would keep its files open, whose locks it may be waiting for.
+                self._opened.get(dict).clear()
 
     def _read(self, numbers: Places) -> RecordBatch:
         if not len(numbers):

@@ -11,7 +11,7 @@ from my_datasets.core.processes import cached_per_process
 from my_datasets.errors import SourceError
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from _typeshed import WriteableBuffer
 
 # Bytes that are asked for at once, where a reader asks for few.
 _BUFFER = 1 << 16
@@ -52,7 +52,7 @@ class _Positioned(io.RawIOBase):
         self._position = max(0, origin + offset)
         return self._position
 
-    def readinto(self, buffer: "Buffer") -> int:
+    def readinto(self, buffer: "WriteableBuffer") -> int:
         view = memoryview(buffer)
         wanted = min(len(view), max(0, self._size - self._position))
         data = self._file.read_at(wanted, self._position) if wanted else b""

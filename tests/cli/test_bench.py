@@ -55,8 +55,11 @@ def test_json_and_tensorflow(digits):
         (["digits", "--image-size", "big"], "such as 224x224"),
         (["digits", "--split", "x"], "no split"),
         (["digits", "--columns", "x"], "no feature 'x'"),
-        (["digits", "--columns", "label", "--augment", "--seconds", "0.1"], "no images"),
-        (["digits", "--augment", "--framework", "numpy"], "by TensorFlow"),
+        (
+            ["digits", "--columns", "label", "--augment", "--seconds", "0.1"],
+            "exactly one image feature",
+        ),
+        (["digits", "--augment", "--framework", "numpy"], "needs TensorFlow"),
     ],
 )
 def test_what_cannot_be_is_said(digits, arguments, said):

@@ -432,7 +432,7 @@ def test_what_links_of_metadata_lead_to_is_not_published(tmp_path, name, is_insi
     path.unlink(missing_ok=True)
     path.symlink_to(secret)
     assert len(list(my_datasets.batches(version, split="test", batch_size=40))) == 1
-    with pytest.raises(errors.PublishError, match="is a link"):
+    with pytest.raises(errors.PublishError, match="is not a regular file"):
         publish(str(version), tmp_path / "store")
     if is_inside:
         export(find(version), tmp_path / "out")

@@ -94,7 +94,7 @@ def test_parts_are_the_same_for_all_and_others_in_each_epoch(data_dir):
         ({"crop": "random"}, "give image_size"),
         ({"crop": "left", "image_size": (3, 3)}, "crop='left'"),
         ({"crop": "random", "image_size": (3, 3), "crop_area": (0, 1)}, "crop_area"),
-        ({"crop": "random", "image_size": (3, 3), "cache": "memory"}, "others in each epoch"),
+        ({"crop": "random", "image_size": (3, 3), "cache": "memory"}, "differ in each epoch"),
     ],
 )
 def test_what_cannot_be_is_said(data_dir, options, said):

@@ -116,7 +116,9 @@ def test_little_that_decompresses_to_much_is_refused(shape, given, bomb):
 def test_many_tensors_that_decompress_to_much_are_refused(monkeypatch):
     """What is left is small here, so that the test takes little."""
     monkeypatch.setattr("my_datasets.input_pipeline.decode.decoder.MOST_TENSOR_BYTES", 1 << 20)
-    monkeypatch.setattr("my_datasets.input_pipeline.decode.decoder.available", lambda: 4 << 20)
+    monkeypatch.setattr(
+        "my_datasets.input_pipeline.decode.decoder.available_memory", lambda: 4 << 20
+    )
     decoder = Decoder({"x": Leaf(("x",), "number", shape=(None,), **PACKED)})
     one = {"x": [zlib.compress(bytes(1 << 20))]}
     assert len(decoder(batch_of(one, one))["x"]) == 2

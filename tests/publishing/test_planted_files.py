@@ -721,7 +721,7 @@ def test_a_lock_that_is_a_link(store, tmp_path, victim):
     folder = tmp_path / "here" / "released"
     folder.mkdir(parents=True)
     (folder / ".1.0.0.lock").symlink_to(victim / "thesis.txt")
-    with pytest.raises(DataDirError, match=r"\.1\.0\.0\.lock is a link"):
+    with pytest.raises(DataDirError, match=r"\.1\.0\.0\.lock is a symbolic link"):
         pull("released", store, tmp_path / "here")
 
 

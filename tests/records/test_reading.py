@@ -1,10 +1,12 @@
 """Records at random, and what is wrong with shards."""
 
+import fcntl
 import os
 import pickle
 import shutil
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -166,6 +168,7 @@ def test_an_index_with_impossible_places_is_refused(tmp_path, place):
 
 _ENDS = """
 import sys
+import threading
 from pathlib import Path
 import numpy as np
 from my_datasets.records import random_access
@@ -184,3 +187,29 @@ def test_nothing_is_printed_when_python_ends(tmp_path):
     code = [sys.executable, "-c", _ENDS, str(path)]
     done = subprocess.run(code, capture_output=True, text=True, check=True)
     assert done.stderr == ""
+
+
+def test_a_thread_that_waits_for_a_shard_keeps_no_other_files_open(tmp_path):
+    """It may be waiting for the very lock that such a file has."""
+    [shard] = written(tmp_path, [b"a", b"b"], [2])
+    waits, may_go_on, is_first = threading.Event(), threading.Event(), iter([True])
+
+    class Fetch:
+        most = spare = 0
+
+        def __call__(self, path):
+            if next(is_first, False):
+                waits.set()
+                assert may_go_on.wait(60)
+
+    reader = RecordReader([shard], [(0, 2)], Fetch(), 0)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(reader.read, np.array([0]))
+        assert waits.wait(60)
+        assert texts_of(reader.read(np.array([1]))) == [b"b"]
+        try:
+            with open(shard.path, "rb") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        finally:
+            may_go_on.set()
+        assert texts_of(waiting.result()) == [b"a"]

@@ -237,7 +237,10 @@ def test_what_is_there_is_not_overwritten(project, raw):
         (["x", "--from", "people.csv", "--label", "e-mail", "--split", "n"], "more than 20 values"),
         (["x", "--from", "people.csv", "--split", "a=b"], "is not NAME=SHARE"),
         (["x", "--from", "people.csv", "--group", "n"], "need shares"),
-        (["x", "--from", "people.csv", "--folds", "3", "--split", "n"], "not with --split"),
+        (
+            ["x", "--from", "people.csv", "--folds", "3", "--split", "n"],
+            "cannot be combined with --split",
+        ),
         (["x", "--from", "people.csv", "--kind", "excel"], "There is no kind 'excel'"),
         (["x", "--from", "people.csv", "--key", "none"], "has no column 'none'"),
         (["x", "--from", "shop.sqlite"], "several tables, or none"),

@@ -56,7 +56,7 @@ def test_what_gives_arrow_data():
 
 
 def test_units_are_ranges_of_rows(monkeypatch):
-    monkeypatch.setattr(columnar, "_LEAST", 10)
+    monkeypatch.setattr(columnar, "_LEAST_ROWS", 10)
     monkeypatch.setattr(columnar, "_AT_ONCE", 3)
     source = sources.table(pa.table({"n": range(25)}))
     assert [(rows.begin, rows.end) for rows in source.items] == [(0, 10), (10, 20), (20, 25)]
@@ -102,7 +102,7 @@ def test_files_of_other_columns_are_refused(tmp_path, kind):
 
 
 def test_arrays(tmp_path, monkeypatch):
-    monkeypatch.setattr(columnar, "_LEAST", 4)
+    monkeypatch.setattr(columnar, "_LEAST_ROWS", 4)
     data = {
         "image": np.arange(10 * 2 * 3, dtype=np.uint8).reshape(10, 2, 3),
         "label": np.arange(10),

@@ -12,6 +12,7 @@ from my_datasets.errors import PlanError
 from my_datasets.input_pipeline.decode.pytree import Columns, Tree
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.shutdown import calls
+from my_datasets.input_pipeline.frameworks.stall_clock import StallClock, StallStats
 from my_datasets.input_pipeline.frameworks.tensors import (
     Draws,
     TensorForm,
@@ -25,7 +26,6 @@ from my_datasets.input_pipeline.order.state import Iterations, State
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Prefetch
 from my_datasets.input_pipeline.read.prepared import OpenedVersions
-from my_datasets.input_pipeline.stopwatch import StallClock, StallStats
 from my_datasets.input_pipeline.transform.augment import Augmentation
 
 # More pieces than any iteration has.

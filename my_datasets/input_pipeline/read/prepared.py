@@ -165,9 +165,7 @@ def find(
         if not isinstance(meant, Path):
             return _remote(Request.of(meant), where, held_at)
     resolved = resolve_prepared.resolve(reference, data_dir)
-    # A release may be attached only in a directory that was given.
-    origin = origin_of(resolved.path) if resolved.request is None else None
-    found = _readable(resolved.metadata, origin)
+    found = _readable(resolved.metadata, origin_of(resolved.path))
     resolved.check_lock()
     return found
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from my_datasets.errors import LostExamplesError
+from my_datasets.input_pipeline.frameworks.stall_clock import StallStats
 from my_datasets.input_pipeline.order.batching import Batching
 from my_datasets.input_pipeline.service.policies import Policy
-from my_datasets.input_pipeline.stopwatch import StallStats
 
 # Finished epochs to remember.
 _KEPT = 1000

@@ -43,4 +43,4 @@ def test_nobody_else_touches_what_is_protected(root):
             node.attr for node in ast.walk(ast.parse(Path(source).read_text("utf-8")))
             if isinstance(node, ast.Attribute) and node.attr in ("_py_funcs", "_funcs")
         }  # fmt: skip
-        assert bool(names) == (source.name == "pyfunc_registry.py")
+        assert bool(names) == (source.name == "work_graph.py")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from my_datasets.errors import IncompleteVersionError, MyDatasetsError
 from my_datasets.metadata.dataset_info import Declared, dataset_info, essentials
-from tests.core.test_json_files import HOSTILE
+from tests.storage.test_json_files import HOSTILE
 
 GOOD = {
     "name": "toy", "version": "1.0.0", "configName": "small", "fileFormat": "tfrecord",

@@ -177,7 +177,7 @@ _KILLED = """
 import sys
 from pathlib import Path
 from my_datasets.storage.shard_cache import ShardCache
-from tests.publishing.test_shelf import damaged, data_of, file_of
+from tests.storage.test_shard_cache import damaged, data_of, file_of
 
 def given():
     yield data_of(int(sys.argv[2]))[:600]
@@ -219,7 +219,7 @@ import sys
 from pathlib import Path
 from my_datasets.storage.shard_cache import ShardCache
 from my_datasets.records.shard_provider import hold
-from tests.publishing.test_shelf import brought, data_of
+from tests.storage.test_shard_cache import brought, data_of
 
 shelf = ShardCache(Path(sys.argv[1]), 3000)
 print("ready", flush=True)
