@@ -8,10 +8,8 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeGuard
+from typing import TYPE_CHECKING, TypeGuard
 
-from my_datasets.building.journal import Journal
-from my_datasets.building.options import Job
 from my_datasets.core.logs import get_logger
 from my_datasets.core.processes import is_out_of_memory
 from my_datasets.errors import (
@@ -22,6 +20,10 @@ from my_datasets.errors import (
     MyDatasetsError,
     OutOfMemoryError,
 )
+
+if TYPE_CHECKING:  # errors of the disk are explained before NumPy is loaded
+    from my_datasets.building.journal import Journal
+    from my_datasets.building.options import Job
 
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -180,7 +182,7 @@ def _existing(path: Path) -> Path:
 _LOGGER = get_logger(__name__)
 
 
-def warn_of_units(job: Job, journal: Journal) -> None:
+def warn_of_units(job: "Job", journal: "Journal") -> None:
     """Warns if the input files of unfinished units are larger than the free space.
 
     This is only an estimate, because a builder may write less than it reads.

@@ -3,13 +3,16 @@
 import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from my_datasets.errors import FeatureError
-from my_datasets.metadata import content, dataset_info, feature_classes, features
+from my_datasets.metadata import dataset_info, feature_classes
 from my_datasets.metadata.dataset_info import Declared
-from my_datasets.metadata.features import Leaf, Schema, Tree
-from my_datasets.metadata.manifest import Manifest
+
+# Commands such as `list` look for versions, and do without what loads NumPy.
+if TYPE_CHECKING:
+    from my_datasets.metadata.features import Leaf, Schema, Tree
+    from my_datasets.metadata.manifest import Manifest
 
 
 @dataclass(frozen=True)
@@ -73,31 +76,41 @@ class VersionMetadata:
         return feature_classes.check_features(self.features_as_written, self.path)
 
     @functools.cached_property
-    def tree(self) -> Tree:
+    def tree(self) -> "Tree":
         """The features as leaves, nested in dicts as examples are; or a leaf only."""
+        from my_datasets.metadata import features
+
         return features.tree_of(self.features, self.path)
 
     @property
-    def known_leaves(self) -> list[Leaf] | None:
+    def known_leaves(self) -> "list[Leaf] | None":
         """The features in the order of their names; None if only TFDS reads some."""
+        from my_datasets.metadata import features
+
         try:
             return features.leaves_of(self.tree)
         except FeatureError:
             return None
 
     @functools.cached_property
-    def schema(self) -> Schema:
+    def schema(self) -> "Schema":
         """The features, and which of them are input and target."""
-        return Schema(self.tree, features.supervised(self.info, self.tree))
+        from my_datasets.metadata import features
+
+        return features.Schema(self.tree, features.supervised(self.info, self.tree))
 
     @functools.cached_property
-    def manifest(self) -> Manifest | None:
+    def manifest(self) -> "Manifest | None":
         """The manifest; None if there is none, as beside data that TFDS built."""
+        from my_datasets.metadata.manifest import Manifest
+
         return Manifest.read(self.path)
 
     @property
     def schema_digest(self) -> str:
         """The digest of the features, and of the names of their classes."""
+        from my_datasets.metadata import content
+
         return content.schema_digest(self.features, self.path)
 
     @property
@@ -107,6 +120,8 @@ class VersionMetadata:
         That is the form and the classes of its features, the names of labels, the file format, and
         which features `as_supervised` gives as input and label.
         """
+        from my_datasets.metadata import content
+
         supervised = self.essentials["supervisedKeys"]
         form = self.declared.file_format
         return content.decoding_digest(self.features, self.path, form, supervised)

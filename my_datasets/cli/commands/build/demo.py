@@ -16,12 +16,13 @@ from my_datasets.cli.output import (
     print_json,
     quiet_tensorflow,
 )
-from my_datasets.core.arrays import Array
 from my_datasets.errors import DemoError
 
 if TYPE_CHECKING:
     import tensorflow as tf
     import tensorflow_datasets as tfds
+
+    from my_datasets.core.arrays import Array
 
 _REFERENCE = "digits:1.*.*"
 _ACCURACY = 0.95
