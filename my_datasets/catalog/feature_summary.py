@@ -39,7 +39,7 @@ _PARTS = {
 
 
 @dataclass(frozen=True)
-class SplitSummary:
+class SplitFeatureSummary:
     """A feature in a split: facts as (name, text), warnings, and plots as (caption, plot)."""
 
     split: str
@@ -60,7 +60,7 @@ class FeatureSummary:
 
     name: str
     kind: str
-    splits: tuple[SplitSummary, ...]
+    splits: tuple[SplitFeatureSummary, ...]
 
 
 def summaries(statistics: JsonObject) -> list[FeatureSummary]:
@@ -100,7 +100,7 @@ def distributions(feature: JsonObject) -> Iterator[tuple[str, Histogram]]:
             yield part, found
 
 
-def _split(split: str, given: JsonObject, name: str) -> SplitSummary:
+def _split(split: str, given: JsonObject, name: str) -> SplitFeatureSummary:
     total = given["values"] + given["missing"]
     odd = [
         f"{given[key]:,} {words} ({share(given[key], total)})"
@@ -114,7 +114,7 @@ def _split(split: str, given: JsonObject, name: str) -> SplitSummary:
             if without
             else []
         )
-    return SplitSummary(
+    return SplitFeatureSummary(
         split, tuple(_facts(given)), tuple(odd), tuple(_plots(given, f"{name} in {split}"))
     )
 
