@@ -37,6 +37,8 @@ _LEFT_OUT = "not (slow or lint or docs or installs or integration or faults)"
 _MOST_FILES = 4
 # A mutant that takes longer than this many times the unchanged module, and some seconds, hangs.
 _SLOWER, _SECONDS = 4, 30
+# Of a module whose unchanged tests take more seconds, no mutants are tried: `no test`.
+_LONGEST = 120
 
 
 @dataclass(frozen=True)
@@ -154,7 +156,7 @@ def work(mutants: list[Mutant], copy: Path, results: Path) -> None:
         for one in sorted(mutants, key=lambda one: (one.module, one.line)):
             files = tests_of(one.module)
             if one.module not in base:
-                outcome, took = run_tests(copy, files, 600)
+                outcome, took = run_tests(copy, files, _LONGEST)
                 base[one.module] = took if outcome == "passed" and files else None
             unchanged = base[one.module]
             if unchanged is None:
