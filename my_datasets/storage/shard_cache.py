@@ -278,16 +278,20 @@ def _alone(partial: Path) -> Iterator[int]:
             if os.fstat(file).st_nlink == 1:
                 break
             partial.unlink()  # it has another name elsewhere, and is left as it is
-        os.close(file)  # who held it was through with it: it has another name, or none
+        _unlock_and_close(file)  # who held it was through with it: it has another name, or none
     try:
         os.ftruncate(file, 0)  # of a process that was killed
         yield file
     finally:
         if _is_at(file, partial):
             partial.unlink()
-        # Also for children of a fork, which have the descriptor, too.
-        fcntl.flock(file, fcntl.LOCK_UN)
-        os.close(file)
+        _unlock_and_close(file)
+
+
+def _unlock_and_close(file: int) -> None:
+    # Closing alone leaves the lock to children that were forked meanwhile, as long as they live.
+    fcntl.flock(file, fcntl.LOCK_UN)
+    os.close(file)
 
 
 def _is_at(file: int, path: Path) -> bool:
@@ -313,7 +317,7 @@ def _removed(path: Path) -> bool:
     except BlockingIOError:
         return False
     finally:
-        os.close(file)
+        _unlock_and_close(file)
     return True
 
 

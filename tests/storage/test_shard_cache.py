@@ -1,5 +1,6 @@
 """Room for verified files: bounded, shared, and never with a byte that is wrong."""
 
+import fcntl
 import hashlib
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 
 from my_datasets.errors import CorruptReleaseError, DiskFullError, damaged_release
 from my_datasets.records.shard_provider import hold
+from my_datasets.storage import shard_cache
 from my_datasets.storage.shard_cache import RemoteFile, ShardCache
 
 SIZE = 1000
@@ -271,3 +273,29 @@ def test_a_full_disk(tmpfs):
         with pytest.raises(DiskFullError, match=r"no room for a shard(.|\n)*another cache_dir"):
             brought(shelf, 4, size=2 * size)
     assert numbers_on(shelf) == [2]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_that_was_forked_during_an_eviction_locks_nobody_out(shelf, monkeypatch):
+    path = brought(shelf, 1)
+    ended = os.pipe()
+    children = []
+
+    def forking(*_):
+        children.append(os.fork())
+        if not children[-1]:
+            os.read(ended[0], 1)
+            os._exit(0)
+        return False  # another file has that name by now
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shard_cache, "_is_at", forking)
+        assert not shard_cache._removed(path)
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # as `hold`, which would wait
+    finally:
+        os.write(ended[1], b"1")
+        os.waitpid(children[0], 0)
+        for end in ended:
+            os.close(end)
