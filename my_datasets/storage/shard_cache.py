@@ -183,7 +183,7 @@ class ShardCache:
         # own clock may stand still for some milliseconds.
         now = time.time_ns()
         with contextlib.suppress(OSError):  # another user's: the order is not worth an error
-            flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+            flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK
             file = os.open(self._used / wanted.key, flags, 0o666)
             try:
                 os.utime(file, ns=(now, now))

@@ -299,3 +299,13 @@ def test_a_child_that_was_forked_during_an_eviction_locks_nobody_out(shelf, monk
         os.waitpid(children[0], 0)
         for end in ended:
             os.close(end)
+
+
+def test_a_pipe_in_place_of_a_note_keeps_nobody_waiting(shelf):
+    os.mkfifo(shelf.directory / ".used" / file_of(1).key)
+    with ThreadPoolExecutor(1) as pool:
+        bringing = pool.submit(brought, shelf, 1)
+        try:
+            assert bringing.result(10).read_bytes() == data_of(1)
+        finally:  # or the thread would wait for ever
+            os.close(os.open(shelf.directory / ".used" / file_of(1).key, os.O_RDWR))
