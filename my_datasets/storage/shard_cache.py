@@ -273,7 +273,10 @@ def _alone(partial: Path) -> Iterator[int]:
     while True:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         file = os.open(partial, flags, 0o666)
-        fcntl.flock(file, fcntl.LOCK_EX)
+        # Not by a call that waits: once the file has come, whoever reads it under its other name
+        # may lock it first, and keep it locked until this thread goes on.
+        while _is_at(file, partial) and not _locked_at_once(file):
+            time.sleep(_PAUSE_SECONDS)
         if _is_at(file, partial):
             if os.fstat(file).st_nlink == 1:
                 break
@@ -286,6 +289,14 @@ def _alone(partial: Path) -> Iterator[int]:
         if _is_at(file, partial):
             partial.unlink()
         _unlock_and_close(file)
+
+
+def _locked_at_once(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _unlock_and_close(file: int) -> None:

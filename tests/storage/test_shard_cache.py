@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from my_datasets.errors import CorruptReleaseError, DiskFullError, damaged_relea
 from my_datasets.records.shard_provider import hold
 from my_datasets.storage import shard_cache
 from my_datasets.storage.shard_cache import RemoteFile, ShardCache
+from my_datasets.storage.verified_files import verified_files
 
 SIZE = 1000
 
@@ -309,3 +311,24 @@ def test_a_pipe_in_place_of_a_note_keeps_nobody_waiting(shelf):
             assert bringing.result(10).read_bytes() == data_of(1)
         finally:  # or the thread would wait for ever
             os.close(os.open(shelf.directory / ".used" / file_of(1).key, os.O_RDWR))
+
+
+def test_a_thread_that_waits_for_a_file_does_not_wait_for_its_reader(shelf):
+    """The reader may be waiting for that very thread, as where two datasets are zipped."""
+    wanted = file_of(1)
+    path = shelf.path_of(wanted.key)
+    partial = path.with_name(f"{path.name}.partial")
+
+    def times_open():
+        descriptors = Path("/proc/self/fd").iterdir()
+        return sum(os.path.realpath(one) == str(partial) for one in descriptors)
+
+    with ThreadPoolExecutor(1) as pool, shard_cache._alone(partial) as file:
+        waiting = pool.submit(brought, shelf, 1)
+        while times_open() < 2:
+            time.sleep(0.01)
+        os.write(file, data_of(1))
+        partial.rename(path)
+        verified_files().remember(file, wanted.key)
+        fcntl.flock(file, fcntl.LOCK_SH)  # of a reader, who was quicker
+        assert waiting.result(10).read_bytes() == data_of(1)
