@@ -317,7 +317,10 @@ class _Files:
         try:
             offsets = index.read(path)
         except FileNotFoundError:
-            offsets = _scanned(path, size, state.st_mtime_ns)
+            # A shard that is fetched has another time each time, and a name by what is in it.
+            is_here = self._fetch is None
+            changed = state.st_mtime_ns if is_here else os.path.realpath(path)
+            offsets = _scanned(path, size, changed)
         file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # else a pipe blocks
         try:
             if self._fetch is not None and not self._most_open:
@@ -358,10 +361,14 @@ def _fill(data: Bytes, at: int, opened: _Opened, begins: Places, ends: Places) -
 
 
 @functools.lru_cache(maxsize=4096)
-def _scanned(path: Path, size: int, changed: int) -> npt.NDArray[np.uint64]:  # noqa: ARG001
+def _scanned(
+    path: Path,
+    size: int,  # noqa: ARG001
+    changed: int | str,  # noqa: ARG001
+) -> npt.NDArray[np.uint64]:
     """Returns the record offsets of a shard without an index.
 
-    Cached by the file's size and modification time.
+    Cached by the file's size, and its modification time or where it lies.
     """
     return index.scan(path)
 

@@ -282,3 +282,26 @@ def test_a_shard_that_cannot_be_mapped_leaves_no_descriptor(tmp_path, monkeypatc
         with pytest.raises(OSError, match="allocate"):
             reader.read(np.arange(1))
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_shard_that_is_fetched_again_is_not_scanned_again(tmp_path, monkeypatch):
+    [shard] = written(tmp_path, [b"a", b"b"], [2], with_index=False)
+    data = shard.path.read_bytes()
+    scans, scan = [], index.scan
+    monkeypatch.setattr(index, "scan", lambda path: scans.append(path) or scan(path))
+
+    def fetch(path):
+        there = path.with_name(f"cached-{hash(data)}")
+        there.write_bytes(data)
+        os.utime(there, ns=(len(scans) + 1,) * 2)
+        path.unlink(missing_ok=True)
+        path.symlink_to(there)
+
+    reader = RecordReader([shard], [(0, 2)], fetch, 0)
+    for _ in range(3):
+        assert texts_of(reader.read(np.array([1]))) == [b"b"]
+    assert scans == [shard.path]
+    shard.path.unlink()
+    data = b"".join(map(tfrecord.framed_one, [b"A", b"B"]))
+    assert texts_of(reader.read(np.array([1]))) == [b"B"]
+    assert scans == [shard.path] * 2
