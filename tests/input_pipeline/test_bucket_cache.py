@@ -34,7 +34,7 @@ from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.order.permutation import Order, WindowOrder
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.planner import plan
-from my_datasets.input_pipeline.read import bucket_cache
+from my_datasets.input_pipeline.read import bucket_cache, prepared
 from my_datasets.input_pipeline.read.bucket_cache import ObjectStore
 from my_datasets.loading import _locked
 from my_datasets.metadata import manifest
@@ -266,6 +266,13 @@ def test_the_index_of_a_version_that_has_none_any_more_is_not_used(tmp_path):
         reader = RecordReader([RecordShard(directory / name, 2)], [(0, 2)], bringer, bringer.most)
         found = reader.read(np.array([0]))
         assert found.data[found.starts[0] : found.stops[0]].tobytes() == records[0]
+
+
+def test_a_relative_folder_for_copies_stays_where_it_was(local, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    records = prepared._remote_version(f"file://{local}/far/1.0.0", "copies").records("train")
+    monkeypatch.chdir(local)
+    assert len(records.read(np.arange(N)).starts) == N
 
 
 def test_copies_are_compared_with_the_manifest_of_now(local, tmp_path):
