@@ -282,13 +282,30 @@ def _alone(partial: Path) -> Iterator[int]:
                 break
             partial.unlink()  # it has another name elsewhere, and is left as it is
         _unlock_and_close(file)  # who held it was through with it: it has another name, or none
+    _held.add(file)
     try:
         os.ftruncate(file, 0)  # of a process that was killed
         yield file
     finally:
         if _is_at(file, partial):
             partial.unlink()
+        _held.discard(file)
         _unlock_and_close(file)
+
+
+# Descriptors of files that are coming. A forked child closes its copies: if its parent is killed,
+# all others would wait for as long as the child lives.
+_held: set[int] = set()
+
+
+def _close_inherited() -> None:
+    while _held:
+        with contextlib.suppress(OSError):
+            os.close(_held.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_inherited)
 
 
 def _locked_at_once(file: int) -> bool:

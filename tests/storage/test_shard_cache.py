@@ -332,3 +332,45 @@ def test_a_thread_that_waits_for_a_file_does_not_wait_for_its_reader(shelf):
         verified_files().remember(file, wanted.key)
         fcntl.flock(file, fcntl.LOCK_SH)  # of a reader, who was quicker
         assert waiting.result(10).read_bytes() == data_of(1)
+
+
+_ORPHAN = """
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from my_datasets.storage.shard_cache import ShardCache
+from tests.storage.test_shard_cache import damaged, data_of, file_of
+
+begun = threading.Event()
+
+def given():
+    yield data_of(1)[:600]
+    begun.set()
+    threading.Event().wait()
+
+shelf = ShardCache(Path(sys.argv[1]), 3000)
+threading.Thread(target=shelf.bring, args=(file_of(1), given, damaged), daemon=True).start()
+begun.wait()
+if os.fork():
+    os.kill(os.getpid(), signal.SIGKILL)
+print("alone", flush=True)
+sys.stdin.read()
+os._exit(0)
+"""
+
+
+def test_the_child_of_a_killed_process_keeps_nobody_waiting(shelf, root):
+    process = subprocess.Popen(
+        [sys.executable, "-c", _ORPHAN, shelf.directory], cwd=root, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout.readline() == "alone\n"
+    process.wait()
+    with ThreadPoolExecutor(1) as pool:
+        bringing = pool.submit(brought, shelf, 1)
+        try:
+            assert bringing.result(10).read_bytes() == data_of(1)
+        finally:
+            process.communicate()  # ends the child
