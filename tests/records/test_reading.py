@@ -277,11 +277,11 @@ def test_a_shard_that_cannot_be_mapped_leaves_no_descriptor(tmp_path, monkeypatc
 
     monkeypatch.setattr(random_access.mmap, "mmap", none)
     reader = RecordReader(shards, [(0, LENGTHS[0])])
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     for _ in range(5):
         with pytest.raises(OSError, match="allocate"):
             reader.read(np.arange(1))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_a_shard_that_is_fetched_again_is_not_scanned_again(tmp_path, monkeypatch):
