@@ -91,8 +91,10 @@ class PerProcess(Generic[_T]):
         """
         process, values = os.getpid(), self._values
         if process not in values:
-            if values and not self._keeps_inherited:
-                values = self._values = {}
+            if not self._keeps_inherited:
+                # Emptied, not replaced: threads that come here together would have one dict each.
+                for other in [one for one in list(values) if one != process]:
+                    values.pop(other, None)
             values.setdefault(process, make())
         return values[process]
 

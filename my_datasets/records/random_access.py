@@ -16,15 +16,16 @@ import numpy.typing as npt
 from my_datasets.core.processes import PerProcess
 from my_datasets.errors import CorruptShardError, explain, missing_shard
 from my_datasets.records import index, tfrecord
-from my_datasets.records.shard_provider import Bringer, hold
+from my_datasets.records.shard_provider import Bringer, hold, release
 from my_datasets.records.tf_example.columns import PADDING, Bytes, Places
 
 # If records are shorter on average, checksums are computed on slices of one copy of the buffer.
 _SHORT = 4096
 # Maximum number of open shards. Each takes two file descriptors, and the usual limit is 1,024.
 _MOST_OPEN = 256
-# How often to fetch and open a shard before giving up.
-_TRIES = 3
+# How often to fetch and open a shard before giving up: others evict it meanwhile, more often the
+# smaller the cache and the more processes share it.
+_TRIES = 20
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,12 @@ class _Opened:
 
     def __post_init__(self) -> None:
         # `__del__` would also run when Python exits, and miss the modules that it needs.
-        weakref.finalize(self, os.close, self.file).atexit = False
+        weakref.finalize(self, _close, self.file, os.getpid()).atexit = False
+
+
+def _close(file: int, process: int) -> None:
+    release(file, process)
+    os.close(file)
 
 
 class DamagedRecordsError(CorruptShardError):
@@ -311,16 +317,21 @@ class _Files:
         try:
             offsets = index.read(path)
         except FileNotFoundError:
-            offsets = _scanned(path, size, state.st_mtime_ns)
+            # A shard that is fetched has another time each time, and a name by what is in it.
+            is_here = self._fetch is None
+            changed = state.st_mtime_ns if is_here else os.path.realpath(path)
+            offsets = _scanned(path, size, changed)
         file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # else a pipe blocks
-        if self._fetch is not None and not self._most_open:
-            hold(file)  # one that stays open is readable even if it is evicted
-        if len(offsets) - 1 != length:
-            os.close(file)
-            raise _changed(path, f"it has {len(offsets) - 1:,} records; expected {length:,}")
-        return _Opened(
-            path, file, offsets, mmap.mmap(file, 0, prot=mmap.PROT_READ) if size else b""
-        )
+        try:
+            if self._fetch is not None and not self._most_open:
+                hold(file)  # one that stays open is readable even if it is evicted
+            if len(offsets) - 1 != length:
+                raise _changed(path, f"it has {len(offsets) - 1:,} records; expected {length:,}")
+            mapped = mmap.mmap(file, 0, prot=mmap.PROT_READ) if size else b""
+        except BaseException:
+            _close(file, os.getpid())
+            raise
+        return _Opened(path, file, offsets, mapped)
 
 
 def _joined(jobs: Sequence[tuple[_Opened, int, Places, Places]]) -> bytes:
@@ -350,10 +361,14 @@ def _fill(data: Bytes, at: int, opened: _Opened, begins: Places, ends: Places) -
 
 
 @functools.lru_cache(maxsize=4096)
-def _scanned(path: Path, size: int, changed: int) -> npt.NDArray[np.uint64]:  # noqa: ARG001
+def _scanned(
+    path: Path,
+    size: int,  # noqa: ARG001
+    changed: int | str,  # noqa: ARG001
+) -> npt.NDArray[np.uint64]:
     """Returns the record offsets of a shard without an index.
 
-    Cached by the file's size and modification time.
+    Cached by the file's size, and its modification time or where it lies.
     """
     return index.scan(path)
 

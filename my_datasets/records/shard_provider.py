@@ -185,3 +185,20 @@ def hold(file: int) -> None:
         import fcntl
 
         fcntl.flock(file, fcntl.LOCK_SH)
+
+
+def release(file: int, process: int) -> None:
+    """Unlocks a shard that is about to be closed, unless the parent of this process locked it.
+
+    Closing alone leaves the lock to children that were forked while the shard was open, for as long
+    as they live.
+
+    Args:
+      file: Its descriptor.
+      process: The process that locked it.
+    """
+    if process == os.getpid():
+        with contextlib.suppress(OSError, ModuleNotFoundError):
+            import fcntl
+
+            fcntl.flock(file, fcntl.LOCK_UN)

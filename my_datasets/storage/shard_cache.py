@@ -183,7 +183,7 @@ class ShardCache:
         # own clock may stand still for some milliseconds.
         now = time.time_ns()
         with contextlib.suppress(OSError):  # another user's: the order is not worth an error
-            flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+            flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK
             file = os.open(self._used / wanted.key, flags, 0o666)
             try:
                 os.utime(file, ns=(now, now))
@@ -273,21 +273,53 @@ def _alone(partial: Path) -> Iterator[int]:
     while True:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         file = os.open(partial, flags, 0o666)
-        fcntl.flock(file, fcntl.LOCK_EX)
+        # Not by a call that waits: once the file has come, whoever reads it under its other name
+        # may lock it first, and keep it locked until this thread goes on.
+        while _is_at(file, partial) and not _locked_at_once(file):
+            time.sleep(_PAUSE_SECONDS)
         if _is_at(file, partial):
             if os.fstat(file).st_nlink == 1:
                 break
             partial.unlink()  # it has another name elsewhere, and is left as it is
-        os.close(file)  # who held it was through with it: it has another name, or none
+        _unlock_and_close(file)  # who held it was through with it: it has another name, or none
+    _held.add(file)
     try:
         os.ftruncate(file, 0)  # of a process that was killed
         yield file
     finally:
         if _is_at(file, partial):
             partial.unlink()
-        # Also for children of a fork, which have the descriptor, too.
-        fcntl.flock(file, fcntl.LOCK_UN)
-        os.close(file)
+        _held.discard(file)
+        _unlock_and_close(file)
+
+
+# Descriptors of files that are coming. A forked child closes its copies: if its parent is killed,
+# all others would wait for as long as the child lives.
+_held: set[int] = set()
+
+
+def _close_inherited() -> None:
+    while _held:
+        with contextlib.suppress(OSError):
+            os.close(_held.pop())
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_inherited)
+
+
+def _locked_at_once(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _unlock_and_close(file: int) -> None:
+    # Closing alone leaves the lock to children that were forked meanwhile, as long as they live.
+    fcntl.flock(file, fcntl.LOCK_UN)
+    os.close(file)
 
 
 def _is_at(file: int, path: Path) -> bool:
@@ -313,7 +345,7 @@ def _removed(path: Path) -> bool:
     except BlockingIOError:
         return False
     finally:
-        os.close(file)
+        _unlock_and_close(file)
     return True
 
 

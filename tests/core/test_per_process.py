@@ -3,6 +3,8 @@
 import multiprocessing
 import os
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -47,3 +49,19 @@ def test_results_are_kept_until_they_are_too_many():
     for name in ("a", "a", "b", "c", "a"):
         of(name)
     assert made == ["a", "b", "c", "a"]
+
+
+def test_threads_that_come_together_after_a_fork_get_the_same():
+    began = threading.Barrier(2)
+
+    class Inherited(dict):
+        def __contains__(self, process):
+            began.wait()
+            return super().__contains__(process)
+
+    value = PerProcess(keeps_inherited=False)
+    value._values = Inherited({os.getpid() + 1: "the parent's"})
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda _: value.get(list), range(2))
+    assert first is second
+    assert len(value._values) == 1

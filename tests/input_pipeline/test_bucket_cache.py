@@ -34,12 +34,13 @@ from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.order.permutation import Order, WindowOrder
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.planner import plan
-from my_datasets.input_pipeline.read import bucket_cache
+from my_datasets.input_pipeline.read import bucket_cache, prepared
 from my_datasets.input_pipeline.read.bucket_cache import ObjectStore
 from my_datasets.loading import _locked
 from my_datasets.metadata import manifest
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import index, tfrecord
+from my_datasets.records.random_access import RecordReader, RecordShard
 from my_datasets.resolving.lock import Lock, Locked
 from my_datasets.resolving.request import Request
 from tests import servers
@@ -245,6 +246,33 @@ def test_a_version_that_was_built_anew_is_fetched_anew(local, tmp_path):
         second = [example["number"] for example in my_datasets.source("far", **options)]
         assert first[0] != first[1]
         assert second == [first[1], first[0], *first[2:]]
+
+
+def test_the_index_of_a_version_that_has_none_any_more_is_not_used(tmp_path):
+    version, name = tmp_path / "store" / "1.0.0", "far-train.tfrecord-00000-of-00002"
+    other = "far-train.tfrecord-00001-of-00002"  # which makes room for both
+    version.mkdir(parents=True)
+    (version / "dataset_info.json").write_text("{}")
+    (version / other).write_bytes(bytes(1000))
+    for records, has_index in (([b"a", b"b"], True), ([b"longer", b"b"], False)):
+        (version / name).write_bytes(b"".join(map(tfrecord.framed_one, records)))
+        if has_index:
+            index.write(version / name, index.scan(version / name))
+        else:
+            index.path_of(version / name).unlink()
+        url = f"file://{version}"
+        directory, files = bucket_cache.mirror(url, tmp_path / "copies")
+        bringer = ObjectStore(url, directory, files, "", 1).bringer([name, other], 2)
+        reader = RecordReader([RecordShard(directory / name, 2)], [(0, 2)], bringer, bringer.most)
+        found = reader.read(np.array([0]))
+        assert found.data[found.starts[0] : found.stops[0]].tobytes() == records[0]
+
+
+def test_a_relative_folder_for_copies_stays_where_it_was(local, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    records = prepared._remote_version(f"file://{local}/far/1.0.0", "copies").records("train")
+    monkeypatch.chdir(local)
+    assert len(records.read(np.arange(N)).starts) == N
 
 
 def test_copies_are_compared_with_the_manifest_of_now(local, tmp_path):

@@ -213,3 +213,95 @@ def test_a_thread_that_waits_for_a_shard_keeps_no_other_files_open(tmp_path):
         finally:
             may_go_on.set()
         assert texts_of(waiting.result()) == [b"a"]
+
+
+def is_locked(path):
+    with path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_that_was_forked_while_a_shard_was_read_does_not_keep_it_locked(tmp_path):
+    shards = written(tmp_path, TEXTS)
+    begun, ended = os.pipe(), os.pipe()
+    children = []
+
+    def fetch(path):
+        if path == shards[2].path:  # the first shard is open
+            assert is_locked(shards[0].path)
+            children.append(os.fork())
+            if not children[-1]:
+                reader._files._opened.get(dict)  # drops what its parent has
+                os.write(begun[1], b"1")
+                os.read(ended[0], 1)
+                os._exit(0)
+            os.read(begun[0], 1)
+            assert is_locked(shards[0].path)  # which the child did not end
+
+    reader = RecordReader(shards, [(0, sum(LENGTHS))], fetch, most_open=0)
+    try:
+        reader.read(np.arange(sum(LENGTHS)))
+        assert children
+        assert not any(is_locked(shard.path) for shard in shards)
+    finally:
+        os.write(ended[1], b"1")
+        os.waitpid(children[0], 0)
+        for end in (*begun, *ended):
+            os.close(end)
+
+
+def test_a_shard_that_others_evict_a_few_times_is_read(tmp_path):
+    shards = written(tmp_path, TEXTS)
+    path, there = shards[0].path, shards[0].path.with_name("there")
+    path.rename(there)
+    tries = []
+
+    def fetch(_):
+        tries.append(1)
+        if len(tries) == 6:
+            there.rename(path)
+
+    reader = RecordReader(shards, [(0, LENGTHS[0])], fetch, most_open=1)
+    assert len(reader.read(np.arange(1)).starts) == 1
+
+
+def test_a_shard_that_cannot_be_mapped_leaves_no_descriptor(tmp_path, monkeypatch):
+    shards = written(tmp_path, TEXTS)
+
+    def none(*_, **__):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(random_access.mmap, "mmap", none)
+    reader = RecordReader(shards, [(0, LENGTHS[0])])
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for _ in range(5):
+        with pytest.raises(OSError, match="allocate"):
+            reader.read(np.arange(1))
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_shard_that_is_fetched_again_is_not_scanned_again(tmp_path, monkeypatch):
+    [shard] = written(tmp_path, [b"a", b"b"], [2], with_index=False)
+    data = shard.path.read_bytes()
+    scans, scan = [], index.scan
+    monkeypatch.setattr(index, "scan", lambda path: scans.append(path) or scan(path))
+
+    def fetch(path):
+        there = path.with_name(f"cached-{hash(data)}")
+        there.write_bytes(data)
+        os.utime(there, ns=(len(scans) + 1,) * 2)
+        path.unlink(missing_ok=True)
+        path.symlink_to(there)
+
+    reader = RecordReader([shard], [(0, 2)], fetch, 0)
+    for _ in range(3):
+        assert texts_of(reader.read(np.array([1]))) == [b"b"]
+    assert scans == [shard.path]
+    shard.path.unlink()
+    data = b"".join(map(tfrecord.framed_one, [b"A", b"B"]))
+    assert texts_of(reader.read(np.array([1]))) == [b"B"]
+    assert scans == [shard.path] * 2

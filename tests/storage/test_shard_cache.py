@@ -1,5 +1,6 @@
 """Room for verified files: bounded, shared, and never with a byte that is wrong."""
 
+import fcntl
 import hashlib
 import os
 import signal
@@ -8,12 +9,15 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
 from my_datasets.errors import CorruptReleaseError, DiskFullError, damaged_release
 from my_datasets.records.shard_provider import hold
+from my_datasets.storage import shard_cache
 from my_datasets.storage.shard_cache import RemoteFile, ShardCache
+from my_datasets.storage.verified_files import verified_files
 
 SIZE = 1000
 
@@ -271,3 +275,102 @@ def test_a_full_disk(tmpfs):
         with pytest.raises(DiskFullError, match=r"no room for a shard(.|\n)*another cache_dir"):
             brought(shelf, 4, size=2 * size)
     assert numbers_on(shelf) == [2]
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_a_child_that_was_forked_during_an_eviction_locks_nobody_out(shelf, monkeypatch):
+    path = brought(shelf, 1)
+    ended = os.pipe()
+    children = []
+
+    def forking(*_):
+        children.append(os.fork())
+        if not children[-1]:
+            os.read(ended[0], 1)
+            os._exit(0)
+        return False  # another file has that name by now
+
+    with monkeypatch.context() as patched:
+        patched.setattr(shard_cache, "_is_at", forking)
+        assert not shard_cache._removed(path)
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)  # as `hold`, which would wait
+    finally:
+        os.write(ended[1], b"1")
+        os.waitpid(children[0], 0)
+        for end in ended:
+            os.close(end)
+
+
+def test_a_pipe_in_place_of_a_note_keeps_nobody_waiting(shelf):
+    os.mkfifo(shelf.directory / ".used" / file_of(1).key)
+    with ThreadPoolExecutor(1) as pool:
+        bringing = pool.submit(brought, shelf, 1)
+        try:
+            assert bringing.result(10).read_bytes() == data_of(1)
+        finally:  # or the thread would wait for ever
+            os.close(os.open(shelf.directory / ".used" / file_of(1).key, os.O_RDWR))
+
+
+def test_a_thread_that_waits_for_a_file_does_not_wait_for_its_reader(shelf):
+    """The reader may be waiting for that very thread, as where two datasets are zipped."""
+    wanted = file_of(1)
+    path = shelf.path_of(wanted.key)
+    partial = path.with_name(f"{path.name}.partial")
+
+    def times_open():
+        descriptors = Path("/proc/self/fd").iterdir()
+        return sum(os.path.realpath(one) == str(partial) for one in descriptors)
+
+    with ThreadPoolExecutor(1) as pool, shard_cache._alone(partial) as file:
+        waiting = pool.submit(brought, shelf, 1)
+        while times_open() < 2:
+            time.sleep(0.01)
+        os.write(file, data_of(1))
+        partial.rename(path)
+        verified_files().remember(file, wanted.key)
+        fcntl.flock(file, fcntl.LOCK_SH)  # of a reader, who was quicker
+        assert waiting.result(10).read_bytes() == data_of(1)
+
+
+_ORPHAN = """
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from my_datasets.storage.shard_cache import ShardCache
+from tests.storage.test_shard_cache import damaged, data_of, file_of
+
+begun = threading.Event()
+
+def given():
+    yield data_of(1)[:600]
+    begun.set()
+    threading.Event().wait()
+
+shelf = ShardCache(Path(sys.argv[1]), 3000)
+threading.Thread(target=shelf.bring, args=(file_of(1), given, damaged), daemon=True).start()
+begun.wait()
+if os.fork():
+    os.kill(os.getpid(), signal.SIGKILL)
+print("alone", flush=True)
+sys.stdin.read()
+os._exit(0)
+"""
+
+
+def test_the_child_of_a_killed_process_keeps_nobody_waiting(shelf, root):
+    process = subprocess.Popen(
+        [sys.executable, "-c", _ORPHAN, shelf.directory], cwd=root, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout.readline() == "alone\n"
+    process.wait()
+    with ThreadPoolExecutor(1) as pool:
+        bringing = pool.submit(brought, shelf, 1)
+        try:
+            assert bringing.result(10).read_bytes() == data_of(1)
+        finally:
+            process.communicate()  # ends the child

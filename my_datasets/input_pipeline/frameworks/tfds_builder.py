@@ -23,7 +23,7 @@ from my_datasets.errors import (
     missing_shard,
 )
 from my_datasets.input_pipeline.read.attached_release import origin_of
-from my_datasets.records.shard_provider import Bringer, ShardProvider, hold
+from my_datasets.records.shard_provider import Bringer, ShardProvider, hold, release
 from my_datasets.storage import addresses
 
 # TFDS's own defaults: files interleaved if their order need not be kept; bytes read at once.
@@ -31,8 +31,8 @@ _IN_TURN = 16
 _BUFFER_BYTES = 8 << 20
 # Shards prefetched concurrently.
 _AHEAD = 4
-# Attempts to open a downloaded shard.
-_TRIES = 3
+# Attempts to open a downloaded shard before giving up: others evict it meanwhile.
+_TRIES = 20
 
 
 class OnDemandBuilder:
@@ -259,13 +259,17 @@ def _held(bringer: Bringer, path: Path) -> Iterator[None]:
     Raises:
       CorruptShardError: Other processes evict it each time.
     """
+    process = os.getpid()
     for _ in range(_TRIES):
         bringer(path)
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
             hold(file.fileno())
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                yield
-                return
+            try:
+                if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                    yield
+                    return
+            finally:
+                release(file.fileno(), process)
     raise CorruptShardError(
         f"{path} is taken away as often as it comes.",
         fix="give a larger cache_bytes: others who share the cache need all of it",

@@ -178,8 +178,10 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, BucketFile]]:
         if name.endswith(_METADATA):
             _fetch(f"{url.rstrip('/')}/{name}", local / name, one)
     for old in local.rglob("*"):
-        if old.name.endswith(_METADATA) and old.relative_to(local).as_posix() not in files:
-            old.unlink()
+        # Also links to record indexes: a version that was written anew may have none.
+        is_copy = old.name.endswith(_METADATA) or sidecars.kind_of(old.name) is not None
+        if is_copy and old.relative_to(local).as_posix() not in files:
+            old.unlink(missing_ok=True)  # another process may have removed it just now
     return local, files
 
 

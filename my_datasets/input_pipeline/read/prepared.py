@@ -189,7 +189,9 @@ def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dic
 
 
 def _held(held_at: str | os.PathLike[str] | None) -> Path:
-    return addresses.local_path(held_at, "shards_dir") if held_at else cache_folder("shards")
+    if not held_at:
+        return cache_folder("shards")
+    return Path(os.path.abspath(addresses.local_path(held_at, "shards_dir")))
 
 
 def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepared:
@@ -199,8 +201,7 @@ def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepare
         raise NotPreparedError(
             f"{url} is no prepared version.", fix="give the folder of a whole one"
         )
-    held = os.path.abspath(_held(held_at))
-    most = WINDOW * WINDOWS_HELD
+    held, most = os.fspath(_held(held_at)), WINDOW * WINDOWS_HELD
     return _readable(VersionMetadata(path), ObjectStore(url, path, files, held, most))
 
 
