@@ -47,9 +47,9 @@ class SplitSummary:
 class Version(os.PathLike[str]):
     """One version of a dataset, on this machine, in an object store or attached to a release.
 
-    It is a path, so everything that takes a version's directory takes it. Its properties read the
-    metadata once, when they first need it; its methods read what is there when they are called.
-    Only `info`, `features`, `pipeline` and `as_dataset` load
+    It is a path, so everything that takes a version's directory takes it. Its properties read each
+    file of the metadata once, when it is opened or when they first need it; its methods read what
+    is there when they are called. Only `info`, `features`, `pipeline` and `as_dataset` load
     TensorFlow.
 
     Attributes:

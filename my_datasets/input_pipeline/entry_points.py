@@ -15,6 +15,7 @@ from my_datasets.input_pipeline.plan.stages import CropKind, Remainder, Undecoda
 from my_datasets.input_pipeline.read.prepared import OpenedVersions, find
 from my_datasets.input_pipeline.read.source import SourceOptions, check_form, source
 from my_datasets.resolving.resolve_prepared import Reference
+from my_datasets.storage import addresses
 
 if TYPE_CHECKING:
     from my_datasets.input_pipeline.frameworks.tf_dataset import Pipeline
@@ -167,7 +168,10 @@ def _planned(
         return made, OpenedVersions()
     if state is not None:
         options = _resumed(options, state)
+    # Before the version is looked for, as in `plan`: that may take long.
     check_form(as_supervised=options.get("as_supervised"), columns=options.get("columns"))
+    if (cache_dir := options.get("cache_dir")) is not None:
+        addresses.local_path(cache_dir, "cache_dir")
     found = find(reference, options.pop("data_dir", None), options.pop("shards_dir", None))
     return plan(found, **options), OpenedVersions(found)
 

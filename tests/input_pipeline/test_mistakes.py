@@ -420,3 +420,12 @@ def test_a_set_of_columns_has_one_order(data_dir):
 def test_a_feature_that_is_not_there(data_dir):
     with pytest.raises(FeatureError, match="Did you mean 'whole'"):
         my_datasets.grain_dataset("everything", columns=["whol"], data_dir=data_dir)
+
+
+@pytest.mark.parametrize("function", PLANNED)
+@pytest.mark.parametrize(
+    "options", [{"cache_dir": "s3://bucket/x"}, {"as_supervised": True, "columns": ["label"]}]
+)
+def test_options_are_checked_before_the_version_is_looked_for(tmp_path, function, options):
+    with pytest.raises(InvalidOptionError):
+        getattr(my_datasets, function)("nowhere", data_dir=tmp_path, **options)

@@ -5,6 +5,7 @@ import hashlib
 import os
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from my_datasets.core.processes import PerProcess
 from my_datasets.core.sizes import human_size
@@ -23,10 +24,11 @@ from my_datasets.metadata.layout import METADATA_FILES, RELEASE_RECORD
 from my_datasets.metadata.sidecars import Sidecar
 from my_datasets.records.shard_provider import Attachment, is_attached
 from my_datasets.storage.json_files import MOST_BYTES, parse_json
-from my_datasets.storage.opening import open_store
 from my_datasets.storage.regular_files import read_regular
-from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.shard_cache import RemoteFile, ShardCache
+
+if TYPE_CHECKING:
+    from my_datasets.storage.retry import RetryingStore
 
 
 class AttachedRelease:
@@ -64,7 +66,13 @@ class AttachedRelease:
         self.folder, files, shards = _release_in(version_dir, found.record)
         self.sizes = {name: one.bytes for name, one in files.items()}
         self.files = {name: files[name] for name in shards}
-        self._store = PerProcess[RetryingStore]()
+        self._store = PerProcess["RetryingStore"]()
+        # These load `requests`, which nobody needs whose shards are here. They are loaded at once,
+        # as a process may be forked while one of its threads imports.
+        from my_datasets.storage.opening import open_store
+        from my_datasets.storage.retry import RetryingStore
+
+        self._open_store = lambda: RetryingStore(open_store(found.store))
 
     def __reduce__(self) -> tuple[type["AttachedRelease"], tuple[Path, Attachment]]:
         return type(self), (self._dir, self._attachment)
@@ -101,7 +109,7 @@ class AttachedRelease:
           CorruptReleaseError: It is not there.
           StoreError: The store cannot be read.
         """
-        store = self._store.get(lambda: RetryingStore(open_store(self._attachment.store)))
+        store = self._store.get(self._open_store)
         try:
             yield from store.read(f"{self.folder}/{name}", 0, self.files[name].bytes)
         except NotInStoreError as error:
