@@ -47,7 +47,7 @@ class MyDatasetsError(PrintableError):
 
     def __init__(self, problem: str = "", *facts: str, fix: str = "", code: str = "") -> None:
         """Takes the fields as `explain` does, or a finished message."""
-        message = explain(problem, *facts, fix=fix) if fix else problem
+        message = explain(problem, *facts, fix=fix) if fix or any(facts) else problem
         super().__init__(str(message))
         self.problem, self.code = printable(problem), code
         if isinstance(message, _Message):
@@ -332,10 +332,12 @@ def explain(problem: str, *facts: str, fix: str) -> str:
       problem: One sentence that states what is wrong.
       *facts: One line each: the location, what was expected, what was found. Empty ones are
         dropped.
-      fix: What the reader can do, preferably a command. It is kept on one line.
+      fix: What the reader can do, preferably a command. It is kept on one line, and has none if
+        it is empty.
     """
     facts = tuple(filter(None, facts))
-    message = _Message("\n  ".join([*map(folded, (problem, *facts)), f"Fix: {on_one_line(fix)}"]))
+    last = [f"Fix: {on_one_line(fix)}"] if fix else []
+    message = _Message("\n  ".join([*map(folded, (problem, *facts)), *last]))
     message.problem, message.fix = printable(problem), printable(fix)
     message.facts = tuple(map(printable, facts))
     return message

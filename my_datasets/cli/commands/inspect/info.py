@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 @click.command("info")
-@click.argument("reference", metavar=_REFERENCE, required=False)
+@click.argument("reference", metavar=f"[{_REFERENCE}]", required=False)
 @data_dir_option_of(PathOrAddress("gs"))
 @imports_option
 @click.option(

@@ -14,7 +14,7 @@ from my_datasets.cli.output import console, human_size, json_option, print_json
 @trusted_keys_option
 @json_option
 def command(dataset: str | None, store: str, trusted_keys: Path | None, as_json: bool) -> None:
-    """List the releases in a store.
+    """List the releases in a store, or those of one dataset.
 
     Example: my-datasets ls digits --from gs://our-bucket/datasets
     """
