@@ -66,7 +66,7 @@ class AttachedRelease:
         self.folder, files, shards = _release_in(version_dir, found.record)
         self.sizes = {name: one.bytes for name, one in files.items()}
         self.files = {name: files[name] for name in shards}
-        self._store = PerProcess["RetryingStore"]()
+        self._store: PerProcess[RetryingStore] = PerProcess()
         # These load `requests`, which nobody needs whose shards are here. They are loaded at once,
         # as a process may be forked while one of its threads imports.
         from my_datasets.storage import opening, retry
