@@ -14,6 +14,7 @@ from my_datasets.core.progress import OnProgress, Progress, ignore
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (
     FeatureError,
+    IncompleteVersionError,
     MissingDependencyError,
     NotPreparedError,
     problem_of,
@@ -153,11 +154,11 @@ def _locked(subject: ComparedVersion, lock: Lock | None) -> Iterator[Issue]:
 
 def _decoder(subject: ComparedVersion, not_checked: list[str]) -> Decoder | None:
     """Returns the decoder of examples, or None and a note why there is none."""
-    if any(issue.node == "features.json" for issue in subject.issues):
+    if subject.declared is None or any(issue.node == "features.json" for issue in subject.issues):
         return None
     try:
         return Decoder(subject.metadata.schema.tree)
-    except (FeatureError, MissingDependencyError, *MALFORMED) as error:
+    except (FeatureError, IncompleteVersionError, MissingDependencyError, *MALFORMED) as error:
         not_checked.append(f"whether examples match their features: {problem_of(error)}")
         return None
 

@@ -674,3 +674,21 @@ def test_a_shard_that_goes_away_meanwhile(version):
     report = verify(version, level=Level.DEEP, workers=1, report=gone)
     assert codes(report) == [("unreadable-shard", TRAIN[1])]
     assert report.digest is None
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "{}"])
+def test_damaged_metadata_is_an_issue_at_every_level(version, text):
+    (version / "dataset_info.json").write_text(text)
+    for level in Level:
+        codes = [issue.code for issue in verify(version, level=level, workers=1).issues]
+        assert codes == ["unreadable-metadata"]
+
+
+def test_supervised_keys_of_another_dataset_do_not_end_a_deep_verification(version):
+    path = version / "dataset_info.json"
+    info = json.loads(path.read_text())
+    keys = [{"featureKey": "no"}, {"featureKey": "such"}]
+    path.write_text(json.dumps({**info, "supervisedKeys": {"tuple": {"items": keys}}}))
+    report = verify(version, level=Level.DEEP, workers=1)
+    assert "other-metadata" in {issue.code for issue in report.issues}
+    assert any("supervised_keys" in note for note in report.not_checked)

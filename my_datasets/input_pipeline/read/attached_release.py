@@ -66,13 +66,12 @@ class AttachedRelease:
         self.folder, files, shards = _release_in(version_dir, found.record)
         self.sizes = {name: one.bytes for name, one in files.items()}
         self.files = {name: files[name] for name in shards}
-        self._store = PerProcess["RetryingStore"]()
+        self._store: PerProcess[RetryingStore] = PerProcess()
         # These load `requests`, which nobody needs whose shards are here. They are loaded at once,
         # as a process may be forked while one of its threads imports.
-        from my_datasets.storage.opening import open_store
-        from my_datasets.storage.retry import RetryingStore
+        from my_datasets.storage import opening, retry
 
-        self._open_store = lambda: RetryingStore(open_store(found.store))
+        self._open_store = lambda: retry.RetryingStore(opening.open_store(found.store))
 
     def __reduce__(self) -> tuple[type["AttachedRelease"], tuple[Path, Attachment]]:
         return type(self), (self._dir, self._attachment)
