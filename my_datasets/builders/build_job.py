@@ -1,4 +1,8 @@
-"""Converts a builder's declarations to an engine job, and the results to what TFDS records."""
+"""Converts a builder's declarations to an engine job, and the results to what TFDS records.
+
+It also has what such a build shows and records: TFDS's progress bar, and the command that rebuilds
+the version.
+"""
 
 import hashlib
 import inspect

@@ -1,7 +1,8 @@
-"""The fingerprint of a builder: a hash of everything that determines its data.
+"""The fingerprint of a builder, a hash of all that determines its data, and the check against it.
 
 Source code is hashed by its syntax tree: comments, formatting and docstrings do not count. Only
 code in the builder's own package counts: a new release of NumPy does not make a new dataset.
+Prepared data whose manifest has another fingerprint is stale.
 """
 
 import hashlib

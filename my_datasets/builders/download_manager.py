@@ -1,8 +1,9 @@
-"""A TFDS download manager whose files are fetched by this package.
+"""A TFDS download manager whose files are fetched and verified by this package.
 
 Files are put into TFDS's own cache, where TFDS would have put them, before TFDS looks for them; so
 its cache, `--manual_dir` and its extraction work as usual. TFDS itself handles addresses other than
-HTTP, and downloads that should be repeated or registered again.
+HTTP, and downloads that should be repeated or registered again. Small source files may ship in the
+builder's own folder; these are verified too.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""Builds versions in an object store, where they become visible only once they are complete."""
+"""Builds versions in an object store, where they become visible only once they are complete.
+
+A version is built on this machine, or by Beam's workers, and `Destination` uploads it.
+"""
 
 import functools
 import hashlib

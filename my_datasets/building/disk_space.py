@@ -1,4 +1,7 @@
-"""Checks that the disk has enough free space."""
+"""Checks that the disk has enough space, and explains errors of the file system.
+
+Errors under a data directory are raised again as this package's errors, which say what to do.
+"""
 
 import contextlib
 import errno

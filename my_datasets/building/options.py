@@ -1,4 +1,4 @@
-"""The options of a build."""
+"""The options of a build, and the job that an engine gets: what to build, and what came of it."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence

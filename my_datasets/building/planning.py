@@ -1,4 +1,7 @@
-"""The second stage: checks that the runs are complete, and plans the shards."""
+"""The second stage: checks that the runs are complete, and plans the shards.
+
+Where shuffling is disabled, examples are ordered by int keys, or as they were generated.
+"""
 
 from collections.abc import Mapping, Sequence
 

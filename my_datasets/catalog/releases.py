@@ -1,4 +1,7 @@
-"""The releases of a store, or the prepared versions in a data directory."""
+"""What a catalog lists: the releases of a store or a data directory, and the changes between them.
+
+Changes from each version to the next are found by comparing both.
+"""
 
 import hashlib
 import json

@@ -1,4 +1,7 @@
-"""Renders page templates; everything but our own markup is escaped."""
+"""Renders page templates, and builders' Markdown; everything but our own markup is escaped.
+
+HTML from Markdown runs nothing and fetches nothing.
+"""
 
 import functools
 from collections.abc import Sequence

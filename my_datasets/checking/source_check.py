@@ -1,4 +1,4 @@
-"""Static checks of a builder's source."""
+"""Static checks of a builder's source, and of its README, citation, tags and checksums."""
 
 import ast
 import difflib

@@ -1,4 +1,7 @@
-"""A single pass over all examples of a version: hashes, statistics and constraint violations."""
+"""A single pass over all examples of a version: hashes, statistics and constraint violations.
+
+Shards are read in this process, or in several if that is faster.
+"""
 
 import contextlib
 import hashlib

@@ -1,4 +1,8 @@
-"""Compares the examples of splits between two versions."""
+"""Compares the examples of splits between two versions.
+
+Examples are compared as multisets of hashes. Removed and added examples with the same key are then
+matched, to find those whose values changed.
+"""
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence

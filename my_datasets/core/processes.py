@@ -1,4 +1,4 @@
-"""Resources of this process."""
+"""Resources of this process: cores, memory, ordered work in threads, and one value per process."""
 
 import errno
 import functools

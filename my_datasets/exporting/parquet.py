@@ -1,4 +1,7 @@
-"""`export`: writes the examples of a version as Parquet files."""
+"""`export`: writes the examples of a version as Parquet files.
+
+The target directory appears whole, and replaces nothing.
+"""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""A summary of a version's metadata, for cards, Croissant and pages."""
+"""A summary of a version's metadata and features, for cards, Croissant and pages."""
 
 import os
 from collections.abc import Mapping, Sequence

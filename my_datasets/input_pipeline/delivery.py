@@ -1,4 +1,4 @@
-"""Adds the stages that make batches of examples to a plan."""
+"""Adds the stages that make batches of examples to a plan, for the host that this process is."""
 
 import dataclasses
 import json

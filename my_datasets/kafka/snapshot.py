@@ -1,4 +1,4 @@
-"""`snapshot`: a range of a topic's offsets as an immutable prepared version."""
+"""`snapshot`: a range of a topic's offsets as an immutable prepared version, and its builder."""
 
 import dataclasses
 import hashlib

@@ -1,7 +1,7 @@
-"""What the manifest records of files other than shards, so that edits of them are found.
+"""What the manifest records of files other than shards, so that changes to them are found.
 
-Of TFDS's metadata it has a copy, less the sizes of splits and the names of classes, which it
-records by themselves. Of other files, such as sidecars, it has the size and the SHA-256.
+It has a copy of TFDS's metadata, except for the sizes of splits and the names of classes, which it
+records separately. Of other files, such as sidecars, it has the size and the SHA-256.
 """
 
 import functools

@@ -1,4 +1,4 @@
-"""`gc`: deletes from a store what no release needs."""
+"""Administers a store: garbage collection, listing, yanking, signing, and its required keys."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence

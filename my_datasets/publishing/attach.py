@@ -1,4 +1,7 @@
-"""`attach`: a release is read from its store; a few of its shards at a time lie here."""
+"""`attach`: makes a release readable whose shards stay in its store until they are read.
+
+Only a few of its shards at a time are on this machine.
+"""
 
 import hashlib
 import json

@@ -1,4 +1,8 @@
-"""`publish`: makes a prepared version an immutable release, atomically."""
+"""`publish`: makes a prepared version an immutable release, atomically.
+
+The version gate refuses a version number that understates what changed since the published
+versions.
+"""
 
 import os
 import tempfile

@@ -1,4 +1,7 @@
-"""`pull`: downloads a release as a prepared version."""
+"""`pull`: downloads a release as a prepared version.
+
+`fetch_or_stream` finds the prepared copy of a release, pulls it, or attaches it to its store.
+"""
 
 import json
 import os

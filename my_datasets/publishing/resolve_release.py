@@ -1,4 +1,4 @@
-"""Resolves a reference to the record of a release, with all checks."""
+"""Resolves a reference to the record of a release: selects the version, and checks it."""
 
 import os
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""TFRecord framing: wraps many records at once in their lengths and checksums.
+"""TFRecord framing, and the CRC-32C of files.
 
 The format (tensorflow/core/lib/io/record_writer.h): the length as 8 bytes, the masked CRC-32C of
 those 8 bytes, the record, the masked CRC-32C of the record; all numbers little-endian. A mask is
-`rotate_right(crc, 15) + 0xa282ead8`.
+`rotate_right(crc, 15) + 0xa282ead8`. Many records are framed at once.
 """
 
 import contextlib

@@ -1,4 +1,7 @@
-"""The versions that a builder's code offers, read from its class or from its source alone."""
+"""The versions that a builder's code offers, and TFDS's `BLOCKED_VERSIONS`, without TFDS.
+
+They are read from the builder's class, or from its source alone.
+"""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping

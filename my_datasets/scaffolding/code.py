@@ -1,4 +1,7 @@
-"""Generates the source code of a builder and of its test."""
+"""Generates the source code of a builder and of its test.
+
+Expressions are rendered as formatters do, with lines of at most 100 characters.
+"""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,8 @@
-"""Writes dummy data, a few rows or files of the real data, where the builder's test expects it."""
+"""Writes dummy data, a few rows or files of the real data, where the builder's test expects it.
+
+Images, recordings and videos are reduced in size and keep their file format. Rows stay in the
+file's own format, and values that look personal are scrambled.
+"""
 
 import contextlib
 import csv

@@ -1,4 +1,7 @@
-"""Reads folders of images."""
+"""Reads folders of images, of audio files (WAV, FLAC, OGG and MP3), and of videos.
+
+libsndfile decodes audio, and FFmpeg's libraries decode videos.
+"""
 
 import functools
 import importlib.util

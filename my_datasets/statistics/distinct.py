@@ -1,8 +1,9 @@
-"""Estimates the number of distinct values from the smallest of their hashes.
+"""Distinct values: an estimate of their number, and the most frequent ones.
 
-Uses the k minimum values of Bar-Yossef et al., Counting distinct elements in a data stream (2002),
-with the unbiased estimator of Beyer et al., On synopses for distinct-value estimation under
-multiset operations (2007). The state depends only on the values, not on their order or number.
+The number is estimated from the smallest hashes: the k minimum values of Bar-Yossef et al.,
+Counting distinct elements in a data stream (2002), with the unbiased estimator of Beyer et al., On
+synopses for distinct-value estimation under multiset operations (2007). The state depends only on
+the values, not on their order or number.
 """
 
 from collections.abc import Callable, Iterable

@@ -1,8 +1,8 @@
-"""A store that is asked again where it did not answer well.
+"""Retries a store's failed requests, and detects truncated HTTP answers.
 
-Python's `http.client` takes a connection that ends within an answer's head for the end of the head:
-what is left looks like an answer without contents. Servers say how long their contents are; where
-that is missing, it was cut.
+Python's `http.client` takes a connection that ends within the head of an answer for the end of the
+head, so what arrived looks like an answer without contents. Servers send the length of their
+contents; an answer without it was cut off.
 """
 
 import random

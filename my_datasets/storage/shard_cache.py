@@ -1,13 +1,13 @@
-"""A directory with room for so many bytes of verified files: what remote shards are read through.
+"""A directory of verified files, limited in size, through which remote shards are read.
 
-A file lies there by its SHA-256, or by what stands for it where the store says none. It counts if
-this machine has verified it and it did not change since; any other is hashed first. Of those that
-nobody has locked, the least recently requested goes first; `.used` has an empty file for each,
-whose time says when that was. The directory has a marker: a directory without it is refused if it
-has files. Files with other names are left alone.
+A file is named by its SHA-256, or by its key if the store gives no SHA-256. A file counts as
+verified if this machine has verified it and it has not changed since; any other file is hashed
+first. The least recently requested file that is not locked is evicted first; the times of the empty
+files in `.used` say when each was requested. The directory has a marker file: a directory that has
+files but no marker is refused. Files with other names are left alone.
 
-Any number of threads and processes share a directory: while a file comes, its `.partial` is locked,
-so that it comes once; who reads a file may lock it against eviction
+Any number of threads and processes can share a directory. A file is locked as `.partial` while it
+is fetched, so that it is fetched once; a reader may lock a file against eviction
 (`my_datasets.records.shard_provider.hold`). Such locks end with their process.
 """
 

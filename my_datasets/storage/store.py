@@ -1,7 +1,7 @@
-"""What a store is: files under names, which appear whole, and of which few are ever replaced.
+"""The interface of stores: files under names, which appear whole, and few of which are replaced.
 
-Whoever writes a store of their own finds what it must do in `Store`, and tests of all of it in
-`my_datasets.testing.store_contract`.
+If you write a store of your own, `Store` says what it must do, and
+`my_datasets.testing.store_contract` tests all of it.
 """
 
 from collections.abc import Callable, Iterator, Sequence

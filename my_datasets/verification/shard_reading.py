@@ -1,4 +1,8 @@
-"""Verifies shards in processes, and reuses the results of an interrupted run."""
+"""Verifies shards and their examples, in processes, and reuses the results of an interrupted run.
+
+A shard must have its recorded bytes, or the damaged record is named; its examples must match the
+features.
+"""
 
 import contextlib
 import errno

@@ -1,8 +1,9 @@
 """Encodes a builder's examples as `tf.Example` records, many at a time.
 
-Common features are encoded a column at a time (`my_datasets.records.tf_example.encoding`). Values
-and features that this module does not know are passed to TFDS's own connector and serialiser one at
-a time, so everything TFDS accepts is accepted, and encoded to the same content.
+`columns_of` chooses a column for each feature. Common features are encoded a column at a time
+(`my_datasets.records.tf_example.encoding`). Other values and features are passed to TFDS's own
+connector and serialiser one at a time, so everything TFDS accepts is accepted, and encoded to the
+same content.
 """
 
 from collections.abc import Collection, Iterator

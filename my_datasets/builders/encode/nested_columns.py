@@ -1,4 +1,7 @@
-"""Sequences of numbers or texts."""
+"""Columns of sequences of numbers or texts, and of optional features.
+
+TFDS leaves an optional feature without a value out of the record.
+"""
 
 import itertools
 from collections.abc import Iterator

@@ -1,4 +1,8 @@
-"""The engine for one machine: worker processes generate, sort externally and write shards."""
+"""The engine for one machine: worker processes generate, sort externally and write shards.
+
+The first stage, which gathers units in sorted runs, is in this module; `shard_writing` has the
+third.
+"""
 
 import contextlib
 import functools

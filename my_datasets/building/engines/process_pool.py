@@ -1,7 +1,8 @@
 """A pool of forked processes that detects workers that die or hang.
 
-Forking passes on the builder, its closures and the imported TensorFlow at no cost in time or
-memory. The children run no TensorFlow operations unless the builder's generator does.
+The first half of the module runs in the worker, the second in the parent. Forking passes on the
+builder, its closures and the imported TensorFlow at no cost in time or memory. The children run no
+TensorFlow operations unless the builder's generator does.
 """
 
 import contextlib

@@ -1,4 +1,8 @@
-"""Writes the file of one shard, in any format, from a stream of records."""
+"""The third stage: worker processes write shards, in any format, from the sorted runs.
+
+`write_shard` writes the file and the sidecars of one shard from a stream of records; `write` does
+so for all shards of a split.
+"""
 
 import hashlib
 import itertools

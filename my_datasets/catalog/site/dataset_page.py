@@ -1,4 +1,4 @@
-"""The content of a dataset's page, ready for the template."""
+"""The content of a dataset's page, ready for the template, with code that loads each version."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace

@@ -1,4 +1,7 @@
-"""The catalog as a static site: an index, and a page for each dataset."""
+"""The catalog as a static site: an index, and a page for each dataset.
+
+`Site` is the directory: each file is replaced in one step, and other people's files never are.
+"""
 
 import hashlib
 import itertools

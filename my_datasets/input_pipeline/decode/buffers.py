@@ -1,7 +1,8 @@
-"""Large arrays whose memory is reused once nothing refers to them.
+"""Large arrays whose memory is reused once nothing refers to them, and images as floats in them.
 
 The first access to fresh memory takes about as long as filling it: batches of photographs would
-spend as much time on that as on resizing.
+spend as much time on that as on resizing. Floats are from 0 to 1, as `tf.image.convert_image_dtype`
+makes them.
 """
 
 import math

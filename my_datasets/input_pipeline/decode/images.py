@@ -1,7 +1,8 @@
-"""Decodes image files as TFDS does, without TensorFlow.
+"""Decodes image files as TFDS does, without TensorFlow, and crops them.
 
 libjpeg-turbo (simplejpeg) decodes JPEG, with the fast inverse transform that is TensorFlow's
-default, so pixels are identical to TensorFlow's. OpenCV decodes everything else.
+default, so pixels are identical to TensorFlow's. OpenCV decodes everything else. Crops have the
+target's aspect ratio, so resizing does not distort the image.
 """
 
 import importlib.util

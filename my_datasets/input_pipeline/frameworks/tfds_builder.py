@@ -1,8 +1,8 @@
-"""Replaces `as_dataset` of TFDS's builders for versions whose shards are downloaded on demand.
+"""Reads a prepared version with TFDS, wherever its shards are.
 
-TensorFlow opens shards by name, so each shard must be on disk by then, and stay there while it is
-read. Everything else is as in TFDS 4.9 (`core/reader.py`, `core/dataset_builder.py`): the same
-examples in the same order.
+If shards are downloaded on demand, `OnDemandBuilder` replaces `as_dataset`: TensorFlow opens shards
+by name, so each shard must be on disk by then, and stay there while it is read. Everything else is
+as in TFDS 4.9 (`core/reader.py`, `core/dataset_builder.py`): the same examples in the same order.
 """
 
 import contextlib

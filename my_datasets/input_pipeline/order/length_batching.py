@@ -1,7 +1,9 @@
-"""How long the lists or texts of a feature are, of all examples of a split.
+"""Batches of examples of similar length: by bucketing, or by packing lists of tokens into rows.
 
-Within a window of an epoch's examples, those of similar length form groups, and the groups are
-shuffled. Like all orders it is computed, so any host can begin anywhere.
+The lengths of a feature's lists or texts are read for all examples of a split. Bucketing forms
+groups of similar length within a window of an epoch's examples, and shuffles the groups. Packing
+joins lists into rows of one length, with almost no padding. Like all orders these are computed, so
+any host can begin anywhere.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""Opens the data of a plan: its examples, and their order."""
+"""Opens the data of a plan: its examples, and their order.
+
+`SkippingSource` skips examples with undecodable images or damaged records, and counts them.
+"""
 
 import dataclasses
 from collections import deque

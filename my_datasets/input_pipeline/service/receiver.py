@@ -1,4 +1,7 @@
-"""Base class of the receivers: waiting for pieces, with a deadline."""
+"""Receives pieces from a service in a thread, and waits for them with a deadline.
+
+TensorFlow's own wait for a piece may block forever, so it happens in the thread.
+"""
 
 import queue
 import socket

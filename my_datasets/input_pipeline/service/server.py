@@ -1,4 +1,4 @@
-"""Restricts ports to the loopback interface.
+"""Runs a dispatcher or a worker of a tf.data service, restarts it, and restricts its ports.
 
 TensorFlow's servers always listen on all interfaces. Anyone who can reach one can have it execute
 any graph, which may read and write files. So as soon as a server listens, its socket is bound to

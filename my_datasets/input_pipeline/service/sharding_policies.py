@@ -1,4 +1,9 @@
-"""What the ordered receivers share: each example exactly once, in the plan's order."""
+"""The receivers of a service's pieces, one class per sharding policy.
+
+The exact and the static receiver deliver each example exactly once, in the plan's order: from any
+number of workers, or from workers with fixed shares. The unordered one delivers pieces as they
+arrive, and reports after each epoch which were lost or repeated.
+"""
 
 import math
 import time

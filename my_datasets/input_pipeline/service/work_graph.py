@@ -1,9 +1,10 @@
-"""The work sent to the service: a graph that makes pieces of a plan.
+"""The work sent to the service: a graph that makes pieces of a plan, and the function it calls.
 
 The service sends graphs to its workers. A Python call in a graph is an operation with the
 function's token, which is looked up in the process that executes it. TensorFlow generates tokens
 for the process that builds the graph; our workers register one function under a fixed token. Other
-Python functions have no such token, and cannot be sent to workers.
+Python functions have no such token, and cannot be sent to workers. A request, the plan and a
+position, is text in the graph.
 """
 
 import dataclasses

@@ -1,4 +1,7 @@
-"""Connects to a cluster: checks options, and creates consumers."""
+"""Connects to a cluster: parses addresses, checks options, and creates consumers.
+
+Credentials are kept out of logs, errors and `repr`.
+"""
 
 import importlib
 import logging

@@ -1,4 +1,8 @@
-"""The thread that owns the consumer: it polls Kafka, queues messages for decoding, and commits."""
+"""The thread that owns the consumer: it polls Kafka, queues messages for decoding, and commits.
+
+Messages pass in batches, without the Python objects they arrive as. During an outage of the brokers
+the thread waits, warns once, and fails in the end.
+"""
 
 import contextlib
 import threading

@@ -1,4 +1,7 @@
-"""Resolves offsets given by number, as the first or last one, or by time."""
+"""Resolves offsets given by number, as the first or last one, or by time; and the topic's position.
+
+`TopicPosition` is the next offset of each partition.
+"""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,10 +1,9 @@
-"""The partitions of a consumer: where each begins and ends, and which offsets are committed.
+"""The partitions of a consumer: their ends, which messages were delivered, and what is committed.
 
 Two threads write to it: the one that polls Kafka, and the one that takes batches. Each loss of a
 partition begins a new epoch. Messages read in an earlier epoch are not delivered any more, because
-another consumer may have read them since.
-
-All of this runs in the polling thread; Kafka invokes its callbacks from within `poll`.
+another consumer may have read them since. Kafka invokes its callbacks in the polling thread, from
+within `poll`.
 """
 
 import threading

@@ -1,4 +1,4 @@
-"""Decodes messages into columns, and reports those that cannot be decoded."""
+"""Decodes messages into columns in threads, from a bounded queue, and reports undecodable ones."""
 
 import queue
 import threading

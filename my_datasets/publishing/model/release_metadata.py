@@ -1,4 +1,4 @@
-"""The metadata of a release, checked against its record and for consistency."""
+"""The metadata of a release, checked against its record, and reduced to some of its splits."""
 
 import hashlib
 import json

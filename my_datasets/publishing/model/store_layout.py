@@ -1,4 +1,4 @@
-"""The layout of a store.
+"""The layout of a store, and the settings that apply to all of it.
 
 Releases are where TFDS looks for them, `NAME/[CONFIG/]VERSION/FILE`. Everything else is in one
 folder, whose name is not a valid dataset name.

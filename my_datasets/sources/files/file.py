@@ -1,7 +1,8 @@
-"""A file of a source, on this machine or in an object store.
+"""A file of a source, on this machine or in an object store, which may be compressed.
 
-rapidgzip decompresses gzip and bzip2 with several threads and builds an index of seek points on the
-way. The index is kept for processes forked from this one; a process without the index rebuilds it.
+Compressed files are read from any offset, so their parts can be read in parallel. rapidgzip
+decompresses gzip and bzip2 with several threads and builds an index of seek points on the way. The
+index is kept for processes forked from this one; a process without the index rebuilds it.
 """
 
 import atexit

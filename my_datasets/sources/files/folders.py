@@ -1,4 +1,7 @@
-"""Reads folders of files, each of which is an example."""
+"""Lists the files of a source, and reads folders of files, each of which is an example.
+
+Files are named by paths, directories, patterns and archives.
+"""
 
 import dataclasses
 import fnmatch

@@ -1,4 +1,4 @@
-"""Reads files that store groups of rows by column: Parquet and Feather."""
+"""Reads tables by column: Parquet and Feather files, and Arrow, pandas and NumPy in memory."""
 
 import hashlib
 import io

@@ -1,8 +1,8 @@
 """Reads text files with one row per line: the common part of CSV, JSON Lines and plain text.
 
-This module only finds the ends of rows; parsers read their contents. A newline inside quotes does
-not end a row. Whether a newline is inside quotes depends on the number of quotes before it in the
-file, which are counted for whole blocks at once.
+This module only finds the ends of rows, so that parts of a file can be read in parallel; parsers
+read their contents. A newline inside quotes does not end a row. Whether a newline is inside quotes
+depends on the number of quotes before it in the file, which are counted for whole blocks at once.
 """
 
 from collections.abc import Callable, Iterator

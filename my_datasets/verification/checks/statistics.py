@@ -1,4 +1,7 @@
-"""Checks values against the builder's constraints and their type."""
+"""Checks values against constraints and types, for drift, and against the digests of splits.
+
+Digests also show examples that are in a split twice, or in two splits.
+"""
 
 import heapq
 import itertools

@@ -1,4 +1,4 @@
-"""The hashes of images and texts of a split, and their distances.
+"""Pairs of near-duplicate images or texts of two splits, by their hashes.
 
 Similar items have the same key in at least one band, so only items that share a key are compared;
 sorting finds them.

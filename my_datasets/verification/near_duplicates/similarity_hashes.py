@@ -1,12 +1,13 @@
-"""Perceptual hashes of images, noted while reading shards; copies have similar hashes.
+"""Hashes of images and texts, noted while reading shards; similar items have similar hashes.
 
-The hash is that of `imagehash.phash`: which of the 64 lowest frequencies of a discrete cosine
-transform of the image, grey and shrunk to 32 x 32 pixels, are stronger than their median.
+The perceptual hash of an image is that of `imagehash.phash`: which of the 64 lowest frequencies of
+a discrete cosine transform of the image, grey and shrunk to 32 x 32 pixels, are stronger than their
+median.
 
 A text is the set of its five-character runs, in lower case, with everything but letters and digits
-replaced by single spaces. The share of equal members of two signatures estimates the Jaccard
-similarity of the sets. Implemented by `datasketch`; the method: A. Broder, "On the resemblance and
-containment of documents", Compression and Complexity of Sequences (1997).
+replaced by single spaces. Its MinHash signature is computed by `datasketch`; the share of equal
+members of two signatures estimates the Jaccard similarity of the sets. The method: A. Broder, "On
+the resemblance and containment of documents", Compression and Complexity of Sequences (1997).
 """
 
 import contextlib

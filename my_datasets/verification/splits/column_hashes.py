@@ -1,4 +1,7 @@
-"""Notes the values of a split column, as the hashes by which rows are split."""
+"""Hashes of the values of a split column, noted while reading shards, and the distinct values.
+
+The hashes are those by which rows are split. Values within sequences count one by one.
+"""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Checks splits that were made by hashes of groups or keys."""
+"""Checks splits that were made by hashes of groups or keys.
+
+`allowed` bounds how far a count may be from its share by chance.
+"""
 
 import bisect
 import heapq

@@ -1,4 +1,8 @@
-"""Checks splits against their declarations in the manifest, from the examples alone."""
+"""Checks splits against their declarations in the manifest, from the examples alone.
+
+`check_valued` and `check_stratified` check splits by values; `hashed_splits` checks those by
+hashes.
+"""
 
 import dataclasses
 import math

@@ -1,8 +1,9 @@
 """The files that workers and the building process exchange during a build on Beam.
 
 They are in a place that all processes see. Each file is written elsewhere and synced before it gets
-its name, and never changes after that, so every file is complete, whoever wrote it and whatever
-died meanwhile. Reports are files, not elements of a pipeline, so that no runner can lose them.
+its name, and never changes after that, so every file is complete, whichever process wrote it and
+whatever died meanwhile. Reports are files, not elements of a pipeline, so that no runner can lose
+them. `opened_here` makes a run in such a place readable on this machine.
 """
 
 import errno

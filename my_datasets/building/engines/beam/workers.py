@@ -1,13 +1,17 @@
-"""Checks that a worker has the same environment as the building process.
+"""Python workers for Beam's runners on this machine, and the check of every worker's environment.
 
-The runner passes an address, and there provides the rest. Beam's own program, `boot`, is for
-containers: it creates an environment in `/opt/apache` for each worker, installs a pipeline's
-dependencies, and starts the `python` of its PATH. This one is the worker itself, in the Python that
-it is installed for, and installs nothing.
+`CheckedDoFn` fails on a worker whose environment differs from the building process's.
 
-Beam's own program, `worker_pool_main`, starts whichever `python` is in its PATH, never reads its
-output, so that the worker blocks, and listens on all interfaces, where anyone who reaches the port
-can run code. This one starts the Python that it runs in, and listens on the given interface only.
+`run_worker` is the program that `environment_type=PROCESS` starts. The runner passes an address,
+from which the worker asks for the rest. Beam's own program, `boot`, is for containers: it creates
+an environment in `/opt/apache` for each worker, installs a pipeline's dependencies, and starts the
+`python` of its PATH. Ours is the worker itself, in the Python that it is installed for, and
+installs nothing.
+
+`WorkerPool` serves runners with `environment_type=EXTERNAL`. Beam's own program,
+`worker_pool_main`, starts whichever `python` is in its PATH, never reads its output, so that the
+worker blocks, and listens on all interfaces, where anyone who reaches the port can run code. Ours
+starts the Python that it runs in, and listens on the given interface only.
 """
 
 import json

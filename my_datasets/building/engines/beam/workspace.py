@@ -1,4 +1,4 @@
-"""Places where workers and the building process exchange files: usually a shared directory."""
+"""Where workers and the building process exchange files: a shared directory or an object store."""
 
 import hashlib
 import os

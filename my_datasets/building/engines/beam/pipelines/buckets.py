@@ -1,6 +1,7 @@
 """Buckets: ranges of hashes whose records one worker sorts in memory.
 
-A runner moves a value of a few megabytes at the cost of one record, and no coder decodes it.
+Records move between workers in blocks of a few megabytes, framed and with their index: a runner
+moves such a value at the cost of one record, and no coder decodes it.
 """
 
 import itertools

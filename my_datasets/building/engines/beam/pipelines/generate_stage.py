@@ -1,4 +1,7 @@
-"""The first stage, in the building process: runs what is not generated yet on Beam."""
+"""The first stage, in the building process: generates on Beam what is not generated yet.
+
+A builder may also compute metadata on Beam: a value for each key, which is stored with the work.
+"""
 
 import functools
 import hashlib

@@ -1,7 +1,8 @@
-"""Tallies, which detect examples that were lost, duplicated or changed by a runner.
+"""The runs and reports that workers write in the first stage, and which of them count.
 
-A tally is computed where examples are encoded, and again from the bytes of the written shards.
-Beam's own counters are not used: they said 18,000 when 17,948 examples had been written.
+Checksum totals detect examples that a runner lost, duplicated or changed. They are computed where
+examples are encoded, and again from the bytes of the written shards. Beam's own counters are not
+used: they said 18,000 when 17,948 examples had been written.
 
 A runner may repeat a unit, and a bundle may die half-way. So all runs of one bundle are marked with
 its attempt, and the building process uses, for each unit, the runs of one finished attempt. The

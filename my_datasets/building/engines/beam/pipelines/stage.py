@@ -1,4 +1,8 @@
-"""What the three stages of a build on Beam share in the building process."""
+"""What the three stages of a build on Beam share in the building process.
+
+`Driver` runs pipelines, and shows their progress by the files in the work directory, because not
+every runner reports progress.
+"""
 
 import logging
 import threading

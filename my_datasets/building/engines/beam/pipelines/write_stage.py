@@ -1,4 +1,7 @@
-"""The third stage, in the building process: cuts shards, writes them on Beam, checks totals."""
+"""The third stage: the pipeline that writes shards from parts, and the process that runs it.
+
+The building process cuts shards, writes them on Beam, and checks the totals of what was written.
+"""
 
 import itertools
 import pickle

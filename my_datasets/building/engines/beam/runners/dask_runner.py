@@ -1,4 +1,4 @@
-"""Runs Beam's pipelines on Dask.
+"""Runs Beam's pipelines on a Dask cluster: an existing one, or processes of this machine.
 
 Beam 2.77 has a `DaskRunner`, but it computes only the last collection, drops what `finish_bundle`
 yields, does not distribute in `Reshuffle`, and has no metrics: TFDS's writer fails on it, and
