@@ -35,6 +35,9 @@ _FIRST_RULE = "1"
 _FOR_READERS = ("description", "release_notes", "tags", "version", "supported_versions")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
+_LOGGER = get_logger(__name__)
+_warned: set[str] = set()
+
 
 def fingerprint(builder: tfds.core.DatasetBuilder, rule: str = RULE) -> dict[str, str]:
     """Returns a hash, or a short text, for each thing that determines a builder's data.
@@ -191,11 +194,6 @@ def _typed_in(cls: type) -> list[ModulePart]:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-_LOGGER = get_logger(__name__)
-
-_warned: set[str] = set()
 
 
 def limiting_options(

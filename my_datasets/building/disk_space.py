@@ -40,6 +40,8 @@ _FIXES = {
     errno.EMFILE: "allow more open files (ulimit -n)",
 }
 
+_LOGGER = get_logger(__name__)
+
 
 @contextmanager
 def explained(data_dir: Path) -> Iterator[None]:
@@ -178,9 +180,6 @@ def _existing(path: Path) -> Path:
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
-
-
-_LOGGER = get_logger(__name__)
 
 
 def warn_of_units(job: Job, journal: Journal) -> None:

@@ -17,6 +17,11 @@ _MOST_MEMORY = 2 << 30
 # A worker needs at least this for one batch of examples with its copies.
 LEAST_MEMORY = 64 << 20
 
+WriteShard = Callable[[Path, Iterable[tuple[int, bytes]]], None]
+# Examines a shard that was just written: takes its path, the numbers of examples of the shard and
+# of its split, and an empty folder for files. The result must be picklable.
+Examine = Callable[[Path, int, int, Path], object]
+
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
@@ -114,12 +119,6 @@ class BuildOptions:
         if self.on_error == "quarantine":
             options["on_error"] = self.on_error
         return options
-
-
-WriteShard = Callable[[Path, Iterable[tuple[int, bytes]]], None]
-# Examines a shard that was just written: takes its path, the numbers of examples of the shard and
-# of its split, and an empty folder for files. The result must be picklable.
-Examine = Callable[[Path, int, int, Path], object]
 
 
 @dataclass(frozen=True, kw_only=True)

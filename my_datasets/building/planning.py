@@ -21,6 +21,9 @@ from my_datasets.records.tf_example import pieces
 # Room for 2**40 examples in each of 2**22 units.
 _POSITION_BITS = 40
 
+# The part of a worker's memory for what is read of the runs at once while shards are written.
+_CHUNK = 0.3
+
 
 def numbers(
     unit: int, positions: npt.NDArray[np.uint64], keys: Sequence[object] | pa.Array
@@ -88,10 +91,6 @@ def _whole_numbers(keys: Sequence[object] | pa.Array) -> npt.NDArray[np.int64] |
             fix="yield smaller numbers, or strings to keep the order of generation",
         )
     return np.asarray(values, np.int64)
-
-
-# The part of a worker's memory for what is read of the runs at once while shards are written.
-_CHUNK = 0.3
 
 
 def planned(job: Job, item: SplitInput, journal: Journal, options: BuildOptions) -> ShardPlan:

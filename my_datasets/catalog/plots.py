@@ -19,6 +19,21 @@ from my_datasets.metadata.dataset_info import MALFORMED
 _SMALL = 1e-3
 _LARGE = 1e7
 
+WIDTH = 240
+HEIGHT = 64
+ROW = 18
+# Widths of the names left of bars, and of the numbers right of them.
+NAMES = 92
+_NUMBERS = 52
+_LETTERS = 15
+_WIDE = 1.7
+
+_STRIP = 8
+_TEXT = 14
+MOST_BARS = 20
+# How many times as high one of two compared histograms may be before each gets its own scale.
+_FLAT = 8
+
 
 def number(value: float) -> str:
     """Formats a number with about four digits: `1,797`, `0.1235`, `1.5e+09`."""
@@ -63,16 +78,6 @@ def rule(given: JsonObject) -> str:
         return f"where {given['column']} is {values}"
     except MALFORMED:
         return json.dumps(given, sort_keys=True, default=str)
-
-
-WIDTH = 240
-HEIGHT = 64
-ROW = 18
-# Widths of the names left of bars, and of the numbers right of them.
-NAMES = 92
-_NUMBERS = 52
-_LETTERS = 15
-_WIDE = 1.7
 
 
 @dataclass(frozen=True)
@@ -142,13 +147,6 @@ def _printable(text: str) -> str:
 def place(value: float) -> str:
     """Returns a position with one decimal."""
     return f"{value:.1f}".removesuffix(".0")
-
-
-_STRIP = 8
-_TEXT = 14
-MOST_BARS = 20
-# How many times as high one of two compared histograms may be before each gets its own scale.
-_FLAT = 8
 
 
 @dataclass(frozen=True)

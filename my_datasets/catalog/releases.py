@@ -43,6 +43,8 @@ from my_datasets.storage.store import Store
 
 _AT_ONCE = 16
 
+ELSEWHERE = "Its examples are in a remote store, and were not compared."
+
 
 @dataclass(frozen=True)
 class CatalogVersion:
@@ -232,9 +234,6 @@ def _in_order(datasets: Sequence[Dataset]) -> Iterator[Dataset]:
         is_first = one.name != last
         last = one.name
         yield Dataset(one.name, one.config, one.versions, is_first)
-
-
-ELSEWHERE = "Its examples are in a remote store, and were not compared."
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,10 @@ from my_datasets.core.sizes import human_size
 # Raised by templates for missing values.
 UnshowableError = jinja2.UndefinedError
 
+# Headings in a text are below those of the page.
+_BELOW = 2
+_LOWEST = 6
+
 
 def render(template: str, values: JsonObject) -> str:
     """Renders a template; texts are escaped unless they are `Markup`."""
@@ -59,11 +63,6 @@ def web_address(text: object) -> str:
     found = str(text or "").strip()
     is_plain = found.isprintable() and not set(found) & set(" \"'<>\\")
     return found if is_plain and found.lower().startswith(("https://", "http://")) else ""
-
-
-# Headings in a text are below those of the page.
-_BELOW = 2
-_LOWEST = 6
 
 
 def prose(text: str, title: str = "") -> Markup:

@@ -41,6 +41,12 @@ _Task_contra = TypeVar("_Task_contra", contravariant=True)
 _Result = TypeVar("_Result")
 _Result_co = TypeVar("_Result_co", covariant=True)
 
+# Bytes of records parsed together if a record may have many numbers: a byte becomes eight, and
+# several times as many temporarily.
+_BYTES_OF_LISTS = 1 << 20
+# File name for the hashes of a shard that is examined on its own.
+_HASHES = "hashes"
+
 
 class Reader(Protocol[_Task_contra, _Result_co]):
     """Processes shards; it is copied into worker processes."""
@@ -77,14 +83,6 @@ def read_each(
             yield task, reader.handle(task)
         return
     yield from process_pool.run(tasks, workers, lambda _: reader, lambda _: None, describe=describe)
-
-
-# Bytes of records parsed together if a record may have many numbers: a byte becomes eight, and
-# several times as many temporarily.
-_BYTES_OF_LISTS = 1 << 20
-
-# File name for the hashes of a shard that is examined on its own.
-_HASHES = "hashes"
 
 
 @dataclass(frozen=True)

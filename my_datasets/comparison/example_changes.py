@@ -19,6 +19,13 @@ from my_datasets.core.version import ChangeKind, VersionChange
 from my_datasets.metadata import content
 from my_datasets.records.keys import ShardKeys
 
+# An example's key hash and position. A row has the size of a hash, so that `core.hash_sets` can
+# partition it.
+_ROW = np.dtype([("key", "S16"), ("place", ">i8"), ("none", ">i8")])
+
+# Maximum number of examples listed per kind of change.
+_NAMED = 5
+
 
 class HashCounts(NamedTuple):
     """Distinct hashes, sorted, with the count of each and the position of one occurrence."""
@@ -58,11 +65,6 @@ class HashCounts(NamedTuple):
 
     def _chosen(self, rows: Places, counts: Places) -> "HashCounts":
         return HashCounts(self.texts[rows], counts[rows], self.places[rows])
-
-
-# An example's key hash and position. A row has the size of a hash, so that `core.hash_sets` can
-# partition it.
-_ROW = np.dtype([("key", "S16"), ("place", ">i8"), ("none", ">i8")])
 
 
 @dataclass(frozen=True)
@@ -139,10 +141,6 @@ def _of(parts: Sequence[ShardKeys], places: Places) -> npt.NDArray[np.bytes_]:
         here, part = which == number, parts[number]
         found[here] = part.read()[places[here] - (int(ends[number]) - part.examples)]
     return found.view(_ROW["key"]).reshape(-1)
-
-
-# Maximum number of examples listed per kind of change.
-_NAMED = 5
 
 
 @dataclass

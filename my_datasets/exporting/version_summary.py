@@ -27,6 +27,9 @@ _KINDS = {
 # The maximum number of class names to show.
 _NAMED = 12
 
+# The minimum mean length of texts that are not table columns.
+_LONG = 40
+
 
 @dataclass(frozen=True)
 class Feature:
@@ -78,10 +81,6 @@ def modalities(found: list[Feature], statistics: JsonObject) -> tuple[str, ...]:
         media.append("text")
     is_of_text = kinds <= {"text", "class label"} and "text" in kinds and not statistics
     return tuple(media) or (("text",) if is_of_text else ("table",))
-
-
-# The minimum mean length of texts that are not table columns.
-_LONG = 40
 
 
 def _feature(node: FeatureNode, version_dir: Path) -> Feature:

@@ -27,6 +27,9 @@ from my_datasets.input_pipeline.read.opening import opened
 from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.read.source import IndexedExamples
 
+# The bits of a random seed: few enough to copy it by hand.
+_SEED_BITS = 32
+
 
 def this_host() -> tuple[int, int]:
     """Returns (index, count) of this process among those that train together.
@@ -70,10 +73,6 @@ def _checked(index: str, count: str, where: str) -> tuple[int, int]:
             fix="correct them, or give shard=(index, count)",
         )
     return int(index), int(count)
-
-
-# The bits of a random seed: few enough to copy it by hand.
-_SEED_BITS = 32
 
 
 def with_delivery(

@@ -31,6 +31,16 @@ _AT_ONCE = 8
 _TOLD = 4 << 30
 _LOGGER = get_logger(__name__)
 
+_METADATA = (FILE_NAME, FEATURES)
+# What is recorded by itself; and what comes and goes with publishing, pulling and attaching.
+_OWN = "my_datasets_"
+_SIDECARS = ".npy"
+_LABELS = ".labels.txt"
+_QUARANTINE = "quarantine.jsonl"
+# Of a split, what the manifest's list of shards and `dataset_info.essentials_of` say.
+_OF_SHARDS = frozenset({"shardLengths", "numBytes"})
+_HEX = re.compile("[0-9a-f]{64}")
+
 
 def check_indexes(version_dir: Path, shards: Mapping[str, str]) -> None:
     """Checks the record index of each shard that has one; see `sidecars.check_index`.
@@ -97,17 +107,6 @@ def other_files(
 @functools.cache
 def _verified_by_this_process() -> VerifiedFiles:
     return VerifiedFiles(Path(os.devnull))
-
-
-_METADATA = (FILE_NAME, FEATURES)
-# What is recorded by itself; and what comes and goes with publishing, pulling and attaching.
-_OWN = "my_datasets_"
-_SIDECARS = ".npy"
-_LABELS = ".labels.txt"
-_QUARANTINE = "quarantine.jsonl"
-# Of a split, what the manifest's list of shards and `dataset_info.essentials_of` say.
-_OF_SHARDS = frozenset({"shardLengths", "numBytes"})
-_HEX = re.compile("[0-9a-f]{64}")
 
 
 class Edit(NamedTuple):

@@ -27,6 +27,8 @@ ABANDONED_SECONDS = 7 * 24 * 3600.0
 # Deleted first, because TFDS does not find a version without it.
 _FIRST = "features.json"
 
+_AT_ONCE = 16
+
 
 @dataclass(frozen=True)
 class Garbage:
@@ -145,9 +147,6 @@ def _delete(store: Store, files: list[StoredFile], *, delete: bool) -> None:
     first = [one for one in files if one.path.endswith(f"/{_FIRST}")]
     for one in [*first, *(one for one in files if one not in first)] if delete else ():
         store.delete(one.path)
-
-
-_AT_ONCE = 16
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,9 @@ from my_datasets.storage.store import Store, read_only
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 
+_AT_ONCE = 8
+_SHOWN = 5
+
 
 def check_release_gate(
     version_dir: Path, wanted: Record, index: Index, ledger: CatalogClient
@@ -133,10 +136,6 @@ def _writable(directory: Path) -> Path | None:
             return directory
     except OSError:
         return None
-
-
-_AT_ONCE = 8
-_SHOWN = 5
 
 
 def publish(

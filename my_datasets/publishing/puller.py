@@ -38,6 +38,10 @@ from my_datasets.storage.store import Store
 
 _AT_ONCE = 8
 
+_LOGGER = get_logger(__name__)
+# With a local copy, do not wait long for an unreachable store.
+_LITTLE_PATIENCE = RetryPolicy(tries=2)
+
 
 def pull(
     reference: str | DatasetReference,
@@ -122,12 +126,6 @@ def _note_default_config(dataset_dir: Path, name: str) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         # Concurrent pulls of the same or another config may write it too.
         write_whole(path, json.dumps({"default_config_name": name}))
-
-
-_LOGGER = get_logger(__name__)
-
-# With a local copy, do not wait long for an unreachable store.
-_LITTLE_PATIENCE = RetryPolicy(tries=2)
 
 
 def fetch_or_stream(

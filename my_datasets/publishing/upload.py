@@ -34,6 +34,8 @@ from my_datasets.storage.store import BLOCK, OnBytes, Store, ignore_bytes
 # Moved last, because TFDS takes a directory for a dataset once it has features.json.
 LAST = tuple(sorted(METADATA_FILES))
 
+_SHOWN = 5
+
 
 def finalize(ledger: CatalogClient, dataset: str, key: str) -> Index:
     """Moves a release in state `PLACING` to its final place, and makes it visible.
@@ -112,9 +114,6 @@ def missing_files(store: Store, wanted: Record) -> list[str]:
     there = {one.path.rpartition("/")[2]: one.bytes for one in store.list(folder)}
     expected = {one.name: one.bytes for one in wanted.files} | {record.FILE_NAME: len(wanted.data)}
     return sorted(name for name, size in expected.items() if there.get(name) != size)
-
-
-_SHOWN = 5
 
 
 class Outcome(StrEnum):

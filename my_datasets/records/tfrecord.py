@@ -28,6 +28,16 @@ _BLOCK = 1 << 20
 _HANDED_OVER = 4 << 20
 _SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
 
+HEADER = 12
+FOOTER = 4
+OVERHEAD = HEADER + FOOTER
+_MASK_DELTA = np.uint32(0xA282EAD8)
+# The checksum of longer records is computed in place; shorter ones are faster as copies, many
+# sliced at once:
+_SHORT = 2048
+# ... as many as fit in the processor's cache and in memory that Python already has.
+_AT_ONCE = 256
+
 
 class Writer:
     """Writes to a file without a buffer, and tracks its checksum and size."""
@@ -90,18 +100,6 @@ def is_intact(path: Path, checksum: int, size: int) -> bool:
     if not path.is_file() or path.stat().st_size != size:
         return False
     return of_file(path) == (checksum, size)
-
-
-HEADER = 12
-FOOTER = 4
-OVERHEAD = HEADER + FOOTER
-
-_MASK_DELTA = np.uint32(0xA282EAD8)
-# The checksum of longer records is computed in place; shorter ones are faster as copies, many
-# sliced at once:
-_SHORT = 2048
-# ... as many as fit in the processor's cache and in memory that Python already has.
-_AT_ONCE = 256
 
 
 def framed(parts: Sequence[Piece], n: int) -> pa.LargeBinaryArray:

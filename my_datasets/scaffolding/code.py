@@ -15,6 +15,14 @@ from my_datasets.scaffolding.inspection import InspectedColumn, Inspection
 
 _WIDTH = 100
 
+_ARROW = {
+    pa.large_string(): "pa.string()",
+    pa.string(): "pa.string()",
+    pa.large_binary(): "pa.binary()",
+}
+# Documentation of nested features.
+_INNER = "To be described."
+
 
 @dataclass(frozen=True)
 class Call:
@@ -93,15 +101,6 @@ def _tall(value: object, indent: int) -> str:
         return _flat(value)  # a string that is too long is not split
     lines = "".join(assigned(inner, before, item, ",") for before, item in parts)
     return f"{opening}\n{lines}{' ' * indent}{closing}"
-
-
-_ARROW = {
-    pa.large_string(): "pa.string()",
-    pa.string(): "pa.string()",
-    pa.large_binary(): "pa.binary()",
-}
-# Documentation of nested features.
-_INNER = "To be described."
 
 
 @dataclass(frozen=True)

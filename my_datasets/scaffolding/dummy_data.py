@@ -43,6 +43,10 @@ _CODECS = {".webm": "libvpx", ".mpg": "mpeg1video", ".mpeg": "mpeg1video"}
 _CONTAINERS = {".m4v": "mp4", ".mkv": "matroska", ".mpg": "mpeg"}
 _FRAMES_PER_SECOND = 25
 
+# Number of table rows that correspond to one file per class.
+_ROWS_FOR_A_FILE = 6
+Rows = list[dict[str, object]]
+
 
 def miniature(kind: str, data: bytes, name: str) -> bytes:
     """Returns a small version of a file.
@@ -104,12 +108,6 @@ def _film(data: bytes, ending: str) -> bytes:
             small.mux(stream.encode(made))
         small.mux(stream.encode(None))
     return out.getvalue()
-
-
-# Number of table rows that correspond to one file per class.
-_ROWS_FOR_A_FILE = 6
-
-Rows = list[dict[str, object]]
 
 
 def imitations(where: str, found: Inspection, rows: int) -> Iterator[tuple[SourceFile, bytes]]:

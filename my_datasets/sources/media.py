@@ -34,6 +34,13 @@ _FORMATS = {"JPEG", "MPO", "PNG", "BMP"}
 _QUALITY = 95
 _IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
 
+_AUDIO_ENDINGS = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff")
+_DTYPES = ("int16", "int32", "float32")
+# What libsndfile reports for a WAV file that is shorter than its header says.
+_CUT_OFF = re.compile(r"^\s*data\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE)
+
+_VIDEO_ENDINGS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg")
+
 
 def image_folder(
     where: Where,
@@ -116,12 +123,6 @@ def _smaller(image: "PIL.Image.Image", side: int) -> bytes:
     small = image.convert("RGB").resize((width, height), PIL.Image.Resampling.LANCZOS)
     small.save(out, "JPEG", quality=_QUALITY)
     return out.getvalue()
-
-
-_AUDIO_ENDINGS = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff")
-_DTYPES = ("int16", "int32", "float32")
-# What libsndfile reports for a WAV file that is shorter than its header says.
-_CUT_OFF = re.compile(r"^\s*data\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE)
 
 
 def audio_folder(
@@ -241,9 +242,6 @@ class _AudioDecoder:
 
     def _cut_off(self, found: str, expected: str) -> InvalidValue:
         return InvalidValue("audio", f"{expected}, as its header says", found)
-
-
-_VIDEO_ENDINGS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg")
 
 
 def video_folder(

@@ -20,6 +20,13 @@ Hashes = npt.NDArray[np.uint64]
 _KEPT = 4096
 _ALL = float(1 << 64)
 
+# Up to this many values are counted exactly, and this many are listed.
+_COUNTED = 1000
+_TOLD = 20
+# At most 2**12 texts are kept. A count is then off by at most 3.5 / 2**12 of the total: see
+# https://datasketches.apache.org/docs/Frequency/FrequentItemsErrorTable.html
+_LOG_KEPT = 12
+
 
 @dataclass
 class Distinct:
@@ -92,14 +99,6 @@ def mixed(words: Hashes) -> Hashes:
     found *= np.uint64(0x94D049BB133111EB)
     found ^= found >> np.uint64(31)
     return found
-
-
-# Up to this many values are counted exactly, and this many are listed.
-_COUNTED = 1000
-_TOLD = 20
-# At most 2**12 texts are kept. A count is then off by at most 3.5 / 2**12 of the total: see
-# https://datasketches.apache.org/docs/Frequency/FrequentItemsErrorTable.html
-_LOG_KEPT = 12
 
 
 @dataclass

@@ -21,6 +21,9 @@ from my_datasets.storage.store import OnBytes, Store, StoredFile, ignore_bytes
 
 _Result = TypeVar("_Result")
 
+_CONNECTIONS = 32
+_WITHOUT_CONTENTS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+
 
 @dataclass(frozen=True)
 class RetryPolicy:
@@ -132,10 +135,6 @@ class RetryingStore:
             raise  # the failure that is being handled
         longest = min(how.longest_wait, how.first_wait * 2 ** (failed - 1))
         time.sleep(random.uniform(0, longest))  # noqa: S311 - so that many do not come at once
-
-
-_CONNECTIONS = 32
-_WITHOUT_CONTENTS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 
 def is_whole(status: int, headers: Mapping[str, Any]) -> bool:

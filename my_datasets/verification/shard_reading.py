@@ -26,6 +26,15 @@ from my_datasets.verification.checks import files
 from my_datasets.verification.observer import ExampleObserver, Take
 from my_datasets.verification.report import Level
 
+# The maximum number of issues per shard.
+_MOST_TOLD = 5
+# Records that are decoded together.
+_AT_ONCE = 256
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Issues of shards that cannot be read; there is no second issue for them.
+NOT_TO_BE_READ = frozenset({"missing-shard", "link", "no-file", "unreadable-shard"})
+
 
 def check(
     path: Path, file_format: str, examples: int, sha256: str | None, known: Mapping[str, str]
@@ -74,12 +83,6 @@ def damaged(path: Path, error: shard_reader.DamagedError) -> Issue:
     """Returns the issue of a damaged shard."""
     where = f", byte {error.at:,}" if error.at is not None else ""
     return Issue("damaged", f"{path.name}, record {error.row:,}{where}", error.reason, ANEW)
-
-
-# The maximum number of issues per shard.
-_MOST_TOLD = 5
-# Records that are decoded together.
-_AT_ONCE = 256
 
 
 def check_examples(
@@ -148,11 +151,6 @@ def _told(path: Path, begin: int, error: FeatureMismatchError) -> Issue:
         "misfit", f"{path.name}, record {begin + error.rows[0]:,}{feature}",
         "The example does not match the features.", ANEW, error.expected, error.found,
     )  # fmt: skip
-
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-# Issues of shards that cannot be read; there is no second issue for them.
-NOT_TO_BE_READ = frozenset({"missing-shard", "link", "no-file", "unreadable-shard"})
 
 
 @dataclass(frozen=True)

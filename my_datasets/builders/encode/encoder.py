@@ -27,6 +27,13 @@ from my_datasets.records import tfrecord
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece
 
+# Rows of a record batch encoded at once: enough to amortize the cost of a call,
+_ROWS = 8192
+# ... of about this many bytes in total,
+_BYTES = 4 << 20
+# ... or this many rows if their values may be paths of files to read.
+_FILES = 64
+
 
 def columns_of(features: tfds.features.FeatureConnector) -> dict[str, ColumnEncoder] | None:
     """Returns a column for each top-level feature, in the order of their entries.
@@ -98,14 +105,6 @@ def _tensor_column(name: str, feature: tfds.features.Tensor) -> ColumnEncoder:
     if dtype.kind in "biuf" and info.shape.count(None) <= 1:
         return NumberEncoder(name, feature)
     return ColumnEncoder(name, feature)
-
-
-# Rows of a record batch encoded at once: enough to amortize the cost of a call,
-_ROWS = 8192
-# ... of about this many bytes in total,
-_BYTES = 4 << 20
-# ... or this many rows if their values may be paths of files to read.
-_FILES = 64
 
 
 class ExampleEncoder:

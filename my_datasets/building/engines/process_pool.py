@@ -34,6 +34,11 @@ _Task = TypeVar("_Task")
 _Task_contra = TypeVar("_Task_contra", contravariant=True)
 _Result_co = TypeVar("_Result_co", covariant=True)
 
+_Result = TypeVar("_Result")
+_Message = TypeVar("_Message")
+# Seconds that workers have to write what they buffered after a failure.
+_GRACE = 10.0
+
 
 class Handler(Protocol[_Task_contra, _Result_co]):
     """Processes tasks; made in the worker itself."""
@@ -187,13 +192,6 @@ def _portable(error: BaseException) -> tuple[bytes | None, str, str]:
     except Exception:
         pickled = None
     return pickled, f"{type(error).__name__}: {error}", lines
-
-
-_Result = TypeVar("_Result")
-_Message = TypeVar("_Message")
-
-# Seconds that workers have to write what they buffered after a failure.
-_GRACE = 10.0
 
 
 def available() -> bool:

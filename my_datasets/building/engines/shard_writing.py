@@ -37,6 +37,11 @@ from my_datasets.records.tf_example.pieces import Bytes
 # Portions of adjacent framed records, with their columns `high`, `low` and `size`.
 Records = Iterator[tuple[Bytes, Columns]]
 
+_LOGGER = get_logger(__name__)
+# If all shards together have fewer bytes than this, the building process writes them itself.
+_FEW_BYTES = 32 << 20
+QUARANTINE_REPORT = "quarantine.jsonl"
+
 
 def write_shard(
     path: Path, count: int, records: Records, write_shard: WriteShard | None
@@ -135,13 +140,6 @@ def _unframed(records: Records, keys: list[Keys]) -> Iterator[tuple[int, bytes]]
             record = data[start + tfrecord.HEADER : start + size - tfrecord.FOOTER]
             yield high << 64 | low, record.tobytes()
             start += size
-
-
-_LOGGER = get_logger(__name__)
-
-# If all shards together have fewer bytes than this, the building process writes them itself.
-_FEW_BYTES = 32 << 20
-QUARANTINE_REPORT = "quarantine.jsonl"
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,9 @@ _LARGE = 1 << 20
 # The most idle blocks and bytes to keep: enough for a few batches in turn.
 _KEPT, _KEPT_BYTES = 4, 256 << 20
 
+# Bytes converted at a time: pixels are converted while they are still in the processor's cache.
+_AT_ONCE = 256 << 10
+
 
 class BufferPool:
     """Reuses the memory of large arrays."""
@@ -88,10 +91,6 @@ def _lent(memory: Bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
 
 
 aligned = BufferPool().aligned
-
-
-# Bytes converted at a time: pixels are converted while they are still in the processor's cache.
-_AT_ONCE = 256 << 10
 
 
 def leaf_of(leaf: Leaf) -> Leaf:

@@ -28,6 +28,9 @@ _AT_ONCE = 4096
 _known: dict[tuple[str, ...], LengthArray] = {}
 _MOST_KNOWN = 16
 
+# Sorted windows to keep: workers are seldom more than one window apart.
+_KEPT = 4
+
 
 def leaf_of(tree: Any, column: str) -> Leaf:
     """Returns the leaf of a name.
@@ -95,10 +98,6 @@ def _lengths(column: Any) -> Any:
     if isinstance(column, Ragged):
         return column.lengths[0]
     return np.fromiter(map(len, column), np.int64, len(column))
-
-
-# Sorted windows to keep: workers are seldom more than one window apart.
-_KEPT = 4
 
 
 @dataclass(frozen=True)

@@ -28,6 +28,11 @@ from my_datasets.input_pipeline.service.work_graph import HERE, WorkGraph
 # Seconds between the thread's checks whether the stream was closed, while its piece waits.
 _LOOK = 0.2
 
+_log = get_logger(__name__)
+_CONNECT = 2.0
+# Characters shown of a worker's error, which contains a whole traceback.
+_LONGEST = 2000
+
 
 class ReceivedPiece(NamedTuple):
     """A piece made by a worker.
@@ -122,13 +127,6 @@ class PieceStream:
             self._notify.set()
             return True
         return False
-
-
-_log = get_logger(__name__)
-
-_CONNECT = 2.0
-# Characters shown of a worker's error, which contains a whole traceback.
-_LONGEST = 2000
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,23 @@ from my_datasets.input_pipeline.service.address import ServiceAddress, is_loopba
 
 _DESCRIPTORS = Path("/proc/self/fd")
 
+_T = TypeVar("_T")
+# Seconds between checks whether to stop.
+_LOOK = 0.5
+# Milliseconds between a worker's heartbeats to the dispatcher. A heartbeat also fetches new work
+# that the dispatcher could not announce.
+_HEARTBEAT = 1000
+# Milliseconds between a dispatcher's searches for jobs without readers, and until it drops one.
+_COLLECTED, _FORGOTTEN = 10_000, 300_000
+_CONNECT = 2.0
+
+_log = get_logger(__name__)
+# Give up if the process dies this often within this many seconds: restarting it does not help.
+_MOST, _WITHIN = 5, 60.0
+# Seconds for the process to stop by itself.
+_GRACE = 20.0
+_LOOK_SECONDS = 0.2
+
 
 def restrict_to_loopback(port: int) -> None:
     """Makes a port that this process listens on unreachable from other machines.
@@ -72,17 +89,6 @@ def _refused(port: int, reason: str) -> ServiceError:
         "TensorFlow's servers listen on all interfaces; anyone who reaches one can run code",
         fix="give --host with this machine's name in a network that you trust",
     )
-
-
-_T = TypeVar("_T")
-# Seconds between checks whether to stop.
-_LOOK = 0.5
-# Milliseconds between a worker's heartbeats to the dispatcher. A heartbeat also fetches new work
-# that the dispatcher could not announce.
-_HEARTBEAT = 1000
-# Milliseconds between a dispatcher's searches for jobs without readers, and until it drops one.
-_COLLECTED, _FORGOTTEN = 10_000, 300_000
-_CONNECT = 2.0
 
 
 @dataclass(frozen=True)
@@ -219,15 +225,6 @@ def _is_there(dispatcher: ServiceAddress, patience: float, ending: StopSignal) -
                 ) from error
         if ending.comes():
             return False
-
-
-_log = get_logger(__name__)
-
-# Give up if the process dies this often within this many seconds: restarting it does not help.
-_MOST, _WITHIN = 5, 60.0
-# Seconds for the process to stop by itself.
-_GRACE = 20.0
-_LOOK_SECONDS = 0.2
 
 
 class Supervisor:

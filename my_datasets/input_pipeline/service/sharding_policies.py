@@ -18,6 +18,15 @@ from my_datasets.input_pipeline.service.receiver import PieceStream, ReceivedPie
 WINDOW = 32
 _ENDLESS = 1 << 62
 
+_log = get_logger(__name__)
+# Seconds without a new piece after which the next ones are requested again.
+_PATIENCE = 10.0
+
+# The end of a range that TensorFlow treats as infinite.
+_EVER = (1 << 63) - 1
+# Seconds between successive jobs without a result, doubled each time.
+_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
+
 
 class OrderedReceiver(Receiver):
     """Delivers pieces in order; pieces that arrive early wait.
@@ -57,12 +66,6 @@ class OrderedReceiver(Receiver):
             self.account(self._epoch)
             self._epoch = None
         return arrived
-
-
-_log = get_logger(__name__)
-
-# Seconds without a new piece after which the next ones are requested again.
-_PATIENCE = 10.0
 
 
 class ExactReceiver(OrderedReceiver):
@@ -139,12 +142,6 @@ class ExactReceiver(OrderedReceiver):
     def _others_answer(self) -> bool:
         dispatcher, workers = self.who_answers()
         return dispatcher and any(workers.values())
-
-
-# The end of a range that TensorFlow treats as infinite.
-_EVER = (1 << 63) - 1
-# Seconds between successive jobs without a result, doubled each time.
-_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
 
 
 class StaticReceiver(OrderedReceiver):

@@ -51,6 +51,15 @@ CALLS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 # The registry keeps weak references only.
 _kept: list[Callable[..., object]] = []
 
+# Plans whose data stays open: more than the trainers that share a worker.
+_MOST_OPEN = 16
+
+_service = tf.data.experimental.service
+# Used instead of a worker's address: the trainer's own process.
+HERE = "here"
+# Precede a piece's tensors: its number, its maker, and the number of examples skipped there.
+BESIDE = (tf.int64, tf.string, tf.int64)
+
 
 def register_function(function: Callable[..., object]) -> None:
     """Registers the function that answers calls in this process, from arrays to arrays."""
@@ -123,10 +132,6 @@ def _placed(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     return tuple(found)
 
 
-# Plans whose data stays open: more than the trainers that share a worker.
-_MOST_OPEN = 16
-
-
 class PieceMaker:
     """Makes pieces of any plan requested; its name, the worker's address, is sent with them."""
 
@@ -166,13 +171,6 @@ class _Opened:
                 engine = Engine(asked.plan, asked.start, single=asked.single)
                 self._found = engine, asked.draws
             return self._found
-
-
-_service = tf.data.experimental.service
-# Used instead of a worker's address: the trainer's own process.
-HERE = "here"
-# Precede a piece's tensors: its number, its maker, and the number of examples skipped there.
-BESIDE = (tf.int64, tf.string, tf.int64)
 
 
 class WorkGraph:

@@ -41,6 +41,21 @@ Numbers = npt.NDArray[np.int64]
 # that.
 AT_ONCE = 512
 
+_log = get_logger(__name__)
+# Seconds between probes during an outage, and the timeout of a probe.
+_EVERY, _ANSWER = 1.0, 1.0
+# Seconds before an outage is logged: idle connections are closed now and then.
+_WORTH_TELLING = 5.0
+
+# Seconds to wait for messages at a time.
+_WAIT = 0.1
+# Seconds to wait for room before reading is paused: pausing discards fetched messages.
+_PATIENCE = 1.0
+# Seconds to wait for the thread when closing.
+_CLOSING = 30.0
+_END = "_PARTITION_EOF"
+_GONE = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"})
+
 
 class MessageBatch:
     """The contents of messages, and their partitions and offsets."""
@@ -73,14 +88,6 @@ class MessageBatch:
 
 def _joined(parts: Sequence[Numbers]) -> Numbers:
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
-
-
-_log = get_logger(__name__)
-
-# Seconds between probes during an outage, and the timeout of a probe.
-_EVERY, _ANSWER = 1.0, 1.0
-# Seconds before an outage is logged: idle connections are closed now and then.
-_WORTH_TELLING = 5.0
 
 
 class Outage:
@@ -160,16 +167,6 @@ class Outage:
         except kafka().KafkaException:
             return False
         return topic is not None and topic.error is None
-
-
-# Seconds to wait for messages at a time.
-_WAIT = 0.1
-# Seconds to wait for room before reading is paused: pausing discards fetched messages.
-_PATIENCE = 1.0
-# Seconds to wait for the thread when closing.
-_CLOSING = 30.0
-_END = "_PARTITION_EOF"
-_GONE = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"})
 
 
 @dataclass

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 
 Offsets = dict[int, int]
 
+_log = get_logger(__name__)
+Numbers = npt.NDArray[np.int64]
+
 
 @dataclass
 class DeliveryLog:
@@ -89,11 +92,6 @@ class DeliveryLog:
         """Marks all offsets as uncommitted, because a requested commit may have failed."""
         with self._lock:
             self._committed = dict.fromkeys(self._committed, -1)
-
-
-_log = get_logger(__name__)
-
-Numbers = npt.NDArray[np.int64]
 
 
 class Partitions:

@@ -18,6 +18,10 @@ from my_datasets.kafka.decode.values import Columns, MessageValues, Pieces
 
 Rows = npt.NDArray[np.int64]
 
+Numbers = npt.NDArray[np.int64]
+# The maximum number of waiting blocks, whatever their size.
+_MOST_BLOCKS = 16
+
 
 @dataclass(frozen=True)
 class UndecodableMessage:
@@ -100,12 +104,6 @@ class Decoding:
             *self._parts(values[:half], first, misfitting),
             *self._parts(values[half:], first + half, misfitting),
         ]
-
-
-Numbers = npt.NDArray[np.int64]
-
-# The maximum number of waiting blocks, whatever their size.
-_MOST_BLOCKS = 16
 
 
 @dataclass(eq=False)

@@ -31,6 +31,9 @@ from my_datasets.storage.verified_files import verified_files
 
 LABELS = ".labels.txt"
 
+# The metadata files that are rewritten.
+REWRITTEN = (FILE_NAME, manifest.FILE_NAME)
+
 
 def parse_metadata(wanted: Record, directory: Path, url: str) -> tuple[Declared, Content]:
     """Returns the metadata of a release; `url` is its store, for messages.
@@ -87,10 +90,6 @@ def read_with(wanted: Record, declared: Declared) -> list[ReleasedFile]:
         for one in wanted.files
         if one.name not in shards and sidecars.kind_of(one.name) is not Sidecar.KEYS
     ]
-
-
-# The metadata files that are rewritten.
-REWRITTEN = (FILE_NAME, manifest.FILE_NAME)
 
 
 def only_splits(version_dir: Path, splits: Collection[str], content: Content) -> None:

@@ -19,6 +19,10 @@ _OURS = "my-datasets"
 STORE = MARK
 UPLOADS = f"{_OURS}/uploads"
 
+MOST_BYTES = 16 << 20
+_FORMAT = 1
+_LONGEST_NAME = 200
+
 
 def index_of(dataset: str) -> str:
     """Returns the path of a dataset's index."""
@@ -42,11 +46,6 @@ def upload_of(dataset: str, key: str, record: str) -> str:
 def default_config_of(dataset: str) -> str:
     """Returns the path where TFDS looks for the default config."""
     return f"{dataset}/{DEFAULT_CONFIG}"
-
-
-MOST_BYTES = 16 << 20
-_FORMAT = 1
-_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,9 @@ _MOST_NOTES = 16
 # Seek points, as rapidgzip exports them.
 Notes: TypeAlias = Any
 
+# File name suffixes of streams that pyarrow decompresses on the fly.
+CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
+
 
 @dataclass(frozen=True)
 class FileState:
@@ -151,10 +154,6 @@ def _take_notes(stream: "Decompressed", codec: str, notes: Notes) -> None:
         stream.set_block_offsets(notes)
     else:
         stream.import_index(io.BytesIO(notes))
-
-
-# File name suffixes of streams that pyarrow decompresses on the fly.
-CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
 @dataclass(frozen=True)

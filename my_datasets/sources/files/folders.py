@@ -30,6 +30,11 @@ Where = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _WILDCARDS = frozenset("*?[")
 
+# Files per unit, and the approximate number of their bytes that are kept in memory at once.
+_FILES, _BYTES = 256, 16 << 20
+# A larger file is considered an error.
+LARGEST_FILE = 1 << 30
+
 
 def files(where: Where, endings: Iterable[str] = ()) -> list[SourceFile]:
     """Returns the files of a source, sorted by name.
@@ -132,12 +137,6 @@ def _common_directory(locations: Iterable[str]) -> str:
     parts = zip(*(location.split("/")[:-1] for location in locations), strict=False)
     common = itertools.takewhile(lambda same: len(set(same)) == 1, parts)
     return "".join(f"{same[0]}/" for same in common)
-
-
-# Files per unit, and the approximate number of their bytes that are kept in memory at once.
-_FILES, _BYTES = 256, 16 << 20
-# A larger file is considered an error.
-LARGEST_FILE = 1 << 30
 
 
 class InMemory(Protocol):

@@ -30,6 +30,11 @@ _UNREADABLE = (OSError, EOFError, ValueError, RuntimeError)
 
 Ends = npt.NDArray[np.int64]
 
+# Bytes of text that are read and parsed at once; parsing takes several times as much memory.
+PIECE = 8 << 20
+Parse = Callable[[bytes], pa.Table]
+Explain = Callable[[bytes, Exception | None, int], InvalidValue]
+
 
 @dataclass(frozen=True)
 class LineRange:
@@ -207,13 +212,6 @@ def _pieces(
 
 def _damaged(file: SourceFile, error: Exception) -> SourceError:
     return SourceError(f"{file} cannot be read to its end: {error}", fix="download the file again")
-
-
-# Bytes of text that are read and parsed at once; parsing takes several times as much memory.
-PIECE = 8 << 20
-
-Parse = Callable[[bytes], pa.Table]
-Explain = Callable[[bytes, Exception | None, int], InvalidValue]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.statistics.constraints import Constraint
 from my_datasets.statistics.drift import drifted
 
+_SHOWN = 3
+
 
 def check_noted_constraints(subject: ComparedVersion) -> Iterator[Issue]:
     """Yields values that do not fit their type, according to the manifest's statistics."""
@@ -122,9 +124,6 @@ def _before(
     except (IncompleteVersionError, OSError):
         return None
     return (found[0], manifest) if manifest else None
-
-
-_SHOWN = 3
 
 
 def check_digests(said: Content | None, splits: Mapping[str, Sequence[Hashes]]) -> Iterator[Issue]:

@@ -33,6 +33,10 @@ Band = tuple[Keys, Iterable[Keys]]
 _PAIRS_AT_ONCE = 1 << 20
 MOST = 1 << 30
 
+# If a smaller share of texts is distinct, they are names rather than texts.
+_DIFFERENT = 0.25
+_AT_ONCE = 1 << 16
+
 
 @dataclass
 class Pairs:
@@ -114,11 +118,6 @@ def _note(
     told = zip(distances[first].tolist(), one[first].tolist(), other[first].tolist(), strict=True)
     # A pair may share several bands.
     found.closest = heapq.nsmallest(shown, {*found.closest, *told})
-
-
-# If a smaller share of texts is distinct, they are names rather than texts.
-_DIFFERENT = 0.25
-_AT_ONCE = 1 << 16
 
 
 class Side(ABC):

@@ -35,6 +35,22 @@ SMALLEST = 32
 # The minimum standard deviation of gray levels, of 256, of an image that is not blank.
 _FLAT = 2.0
 
+_BITS_OF = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(
+    axis=1, dtype=np.uint8
+)
+Signatures = npt.NDArray[np.uint32]
+# Numbers in a signature; similarities have an error of about 0.04.
+SIZE = 128
+# A text: its example, its signature, and a hash of the signature.
+SIGNATURE_ROW = np.dtype([("example", "<i8"), ("hash", "<u8"), ("signature", "<u4", (SIZE,))])
+# Texts with fewer characters are similar by chance, or are names.
+SHORTEST = 32
+_RUN = 5
+# Runs to hash at once.
+_AT_ONCE = 1 << 16
+_NO_WORD = re.compile(r"[\W_]+")
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
 
 def has_images(leaf: Leaf) -> bool:
     """Returns whether a feature holds images that can be hashed."""
@@ -108,26 +124,6 @@ def distances(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> npt
     differing = np.ascontiguousarray(one ^ other).view(np.uint8).reshape(-1, 8)
     found: npt.NDArray[np.int64] = _BITS_OF[differing].sum(axis=1, dtype=np.int64)
     return found
-
-
-_BITS_OF = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(
-    axis=1, dtype=np.uint8
-)
-
-
-Signatures = npt.NDArray[np.uint32]
-
-# Numbers in a signature; similarities have an error of about 0.04.
-SIZE = 128
-# A text: its example, its signature, and a hash of the signature.
-SIGNATURE_ROW = np.dtype([("example", "<i8"), ("hash", "<u8"), ("signature", "<u4", (SIZE,))])
-# Texts with fewer characters are similar by chance, or are names.
-SHORTEST = 32
-_RUN = 5
-# Runs to hash at once.
-_AT_ONCE = 1 << 16
-_NO_WORD = re.compile(r"[\W_]+")
-_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def has_texts(leaf: Leaf) -> bool:

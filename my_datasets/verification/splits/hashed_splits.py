@@ -22,6 +22,12 @@ from my_datasets.verification.splits.split_rules import Declaration, Hashed
 # The probability of a false alarm.
 LEVEL = 1e-9
 
+_SHOWN = 3
+_FIX = f"{ANEW}; if rows were moved on purpose, declare their new rule"
+# Misplaced groups are reported only if the probability is below this that the texts differ from
+# those of the source, as for dates that are stored as numbers.
+_SURE = 1e-6
+
 
 def log_bound(count: int, total: int, share: float) -> float:
     """Returns the logarithm of a bound on the probability of a count at least this far off.
@@ -62,13 +68,6 @@ def allowed(total: int, share: float, level: float = LEVEL) -> tuple[int, int]:
     low = bisect.bisect_left(range(middle), True, key=lambda count: not is_too_far(count))
     beyond = bisect.bisect_left(range(middle, total + 1), True, key=is_too_far)
     return low, middle + max(0, beyond - 1)
-
-
-_SHOWN = 3
-_FIX = f"{ANEW}; if rows were moved on purpose, declare their new rule"
-# Misplaced groups are reported only if the probability is below this that the texts differ from
-# those of the source, as for dates that are stored as numbers.
-_SURE = 1e-6
 
 
 def check_groups(

@@ -31,6 +31,9 @@ from my_datasets.verification.splits.split_rules import Declaration, Hashed, Str
 
 _SHOWN = 5
 
+# The maximum number of issues.
+_MOST_TOLD = 5
+
 
 def check_valued(
     declaration: Declaration,
@@ -93,10 +96,6 @@ def _text(value: object) -> str:
 def _shown(values: tuple[object, ...]) -> str:
     more = ", ..." if len(values) > _SHOWN else ""
     return ", ".join(map(repr, values[:_SHOWN])) + more
-
-
-# The maximum number of issues.
-_MOST_TOLD = 5
 
 
 def check_stratified(

@@ -63,6 +63,24 @@ from my_datasets.errors import (
 # These determine the bytes of a record, or have objects that are pickled for workers.
 _DISTRIBUTIONS = ("apache-beam", "numpy", "pyarrow", "tensorflow", "tensorflow-datasets")
 
+_LOGGER = get_logger(__name__)
+# Its name: `setup.py` declares it, and pip installs it beside the `python` of the environment.
+PROGRAM = "my-datasets-beam-worker"
+# Options of pipelines with dependencies that workers must install or load first.
+_BRINGING = (
+    "requirements_file", "setup_file", "extra_package", "extra_packages", "files_to_stage",
+    "save_main_session",
+)  # fmt: skip
+# Error messages of Beam's Java runners.
+_NOT_STARTED = re.compile(r"Process died with exit code \d+|Cannot run program .*|error=\d+, .*")
+# Seconds that the runner has to answer.
+_ANSWER = 60.0
+
+# Not forked, because TensorFlow and gRPC have threads.
+_PROCESSES = multiprocessing.get_context("spawn")
+# Seconds that a worker has to end by itself once its runner stops it.
+_GRACE = 5.0
+
 
 def versions() -> dict[str, str]:
     """Returns the versions that must be the same in all processes."""
@@ -147,21 +165,6 @@ class CheckedDoFn(beam.DoFn):  # type: ignore[misc]
         """Checks that this worker's environment is that of the building process."""
         with self._work.telling_failures():
             self._surroundings.check()
-
-
-_LOGGER = get_logger(__name__)
-
-# Its name: `setup.py` declares it, and pip installs it beside the `python` of the environment.
-PROGRAM = "my-datasets-beam-worker"
-# Options of pipelines with dependencies that workers must install or load first.
-_BRINGING = (
-    "requirements_file", "setup_file", "extra_package", "extra_packages", "files_to_stage",
-    "save_main_session",
-)  # fmt: skip
-# Error messages of Beam's Java runners.
-_NOT_STARTED = re.compile(r"Process died with exit code \d+|Cannot run program .*|error=\d+, .*")
-# Seconds that the runner has to answer.
-_ANSWER = 60.0
 
 
 def configured(options: Mapping[str, object]) -> dict[str, object]:
@@ -289,12 +292,6 @@ def _refuse(info: beam_provision_api_pb2.ProvisionInfo) -> None:
             f"{PROGRAM} installs nothing, but the pipeline requires {', '.join(brought)}.",
             fix="install it in the environment of the workers",
         )
-
-
-# Not forked, because TensorFlow and gRPC have threads.
-_PROCESSES = multiprocessing.get_context("spawn")
-# Seconds that a worker has to end by itself once its runner stops it.
-_GRACE = 5.0
 
 
 class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]

@@ -24,6 +24,11 @@ _DRAFTS = "drafts"
 # Seconds: NFS clients cache a directory for up to 60 (acdirmax).
 _LATE = 75.0
 
+# The file that a build writes first, and by which workers recognize the place.
+_MARK = "place"
+# Files to remove at the same time.
+_AT_ONCE = 16
+
 
 class OpenFile(Protocol):
     """A file of a place, open for reading."""
@@ -198,12 +203,6 @@ class _Here:
 
     def bring(self, begin: int, end: int) -> None:
         """Does nothing."""
-
-
-# The file that a build writes first, and by which workers recognize the place.
-_MARK = "place"
-# Files to remove at the same time.
-_AT_ONCE = 16
 
 
 @cached_per_process(maxsize=32)

@@ -34,6 +34,15 @@ _COLUMNS: dict[str, type[np.generic]] = {
 }
 _HEAD = struct.Struct("<QQQ")  # number of records, their bytes, bytes of their keys
 
+# The most bytes of a bucket, about: a worker has it in memory twice, with its index, and the runner
+# may keep a copy of its own.
+MOST_BYTES = 32 << 20
+# ... and the most as a part of a worker's memory.
+_OF_MEMORY = 1 / 16
+# The number of buckets to aim at, so that all workers are busy, and the least bytes of each.
+_WANTED = 64
+_LEAST_BYTES = 1 << 20
+
 
 def packed(index: Columns, data: Bytes, keys: Bytes) -> bytes:
     """Returns a block.
@@ -79,16 +88,6 @@ def ranges(sizes: npt.NDArray[np.uint64], begin: int, end: int) -> Iterator[tupl
         last = max(first + 1, int(np.searchsorted(ends, before + BLOCK_BYTES, side="right")))
         yield begin + first, begin + last
         first = last
-
-
-# The most bytes of a bucket, about: a worker has it in memory twice, with its index, and the runner
-# may keep a copy of its own.
-MOST_BYTES = 32 << 20
-# ... and the most as a part of a worker's memory.
-_OF_MEMORY = 1 / 16
-# The number of buckets to aim at, so that all workers are busy, and the least bytes of each.
-_WANTED = 64
-_LEAST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,18 @@ from my_datasets.records.tf_example.pieces import Bytes
 
 _WRAP = 1 << 64
 
+# The part of a worker's memory for records that wait to be written as a run.
+_HELD = 0.125
+# Hashes of a run to report where they are not spread evenly.
+_SAMPLES = 64
+# The suffix of reports, and of no other file in their folder.
+REPORT = ".report.json"
+
+_LOGGER = get_logger(__name__)
+COMMITTED = "committed.json"
+_CHOSEN = "chosen.json"
+_NAMES = "units.json"
+
 
 @dataclass(frozen=True)
 class ChecksumTotals:
@@ -105,14 +117,6 @@ def _footers(data: Bytes, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]
     return last[ends - tfrecord.FOOTER].astype(np.uint32)
 
 
-# The part of a worker's memory for records that wait to be written as a run.
-_HELD = 0.125
-# Hashes of a run to report where they are not spread evenly.
-_SAMPLES = 64
-# The suffix of reports, and of no other file in their folder.
-REPORT = ".report.json"
-
-
 @dataclass(frozen=True)
 class Gathering:
     """The settings for encoding a split; workers get a copy of it."""
@@ -173,13 +177,6 @@ def _samples(run: Run) -> list[int]:
     at = np.linspace(0, run.data_bytes, min(run.count, _SAMPLES), endpoint=False)
     rows = np.minimum(np.searchsorted(run.mapped("begin"), at), run.count - 1)
     return [int(value) for value in run.mapped("high")[np.unique(rows)]]
-
-
-_LOGGER = get_logger(__name__)
-
-COMMITTED = "committed.json"
-_CHOSEN = "chosen.json"
-_NAMES = "units.json"
 
 
 @dataclass(frozen=True)

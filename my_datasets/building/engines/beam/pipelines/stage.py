@@ -32,6 +32,8 @@ _LOGGER = get_logger(__name__)
 _EVERY = 2.0
 _TIMES = 20
 
+_Found = TypeVar("_Found")
+
 
 @contextmanager
 def watch_progress(look: Callable[[], None], meter: Meter) -> Iterator[None]:
@@ -82,9 +84,6 @@ class NewFiles:
         ]
         self._known |= {name.removeprefix(f"{self._folder}/") for name, _ in new}
         return new
-
-
-_Found = TypeVar("_Found")
 
 
 def _is_no_interruption(record: logging.LogRecord) -> bool:

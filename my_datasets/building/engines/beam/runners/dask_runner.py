@@ -34,6 +34,17 @@ _RESHUFFLE = common_urns.composites.RESHUFFLE
 _CHUNKS_PER_THREAD = 4
 _LEAST_CHUNKS = 8
 
+# Seconds that a scheduler has to answer.
+_TIMEOUT = 10
+# Seconds for a dead worker to restart, which imports TensorFlow, and between two attempts.
+_PATIENCE, _PAUSE = 60.0, 0.5
+# A module for workers of this machine. Ctrl-C goes to all processes of a terminal, and a service
+# manager's SIGTERM to all of a service, but the building process stops the workers.
+_LEAVE_SIGNALS = """import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, lambda *_: None)
+"""
+
 
 class DaskRunner(runner.PipelineRunner):  # type: ignore[misc]
     """Runs pipelines of bounded collections, without timers or state, on a Dask cluster."""
@@ -263,18 +274,6 @@ class _Translation:
 
 def _nothing(_: object) -> None:
     """Drops a result, so that Dask computes it but does not keep it."""
-
-
-# Seconds that a scheduler has to answer.
-_TIMEOUT = 10
-# Seconds for a dead worker to restart, which imports TensorFlow, and between two attempts.
-_PATIENCE, _PAUSE = 60.0, 0.5
-# A module for workers of this machine. Ctrl-C goes to all processes of a terminal, and a service
-# manager's SIGTERM to all of a service, but the building process stops the workers.
-_LEAVE_SIGNALS = """import signal
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-signal.signal(signal.SIGTERM, lambda *_: None)
-"""
 
 
 class Cluster:
