@@ -27,11 +27,11 @@ _WITHOUT_CONTENTS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How long a store is given.
+    """How often, and with which pauses, a request is repeated.
 
     Attributes:
-      tries: Answers in a row that bring nothing, before it is given up.
-      first_wait: Seconds after the first of them, at most; doubled each time, and drawn by chance.
+      tries: Consecutive failures after which to give up.
+      first_wait: Maximum seconds after the first failure; doubled each time, and randomised.
       longest_wait: Seconds at most.
     """
 
@@ -41,7 +41,7 @@ class RetryPolicy:
 
 
 class RetryingStore:
-    """Another store, asked again with growing pauses; see `Store`."""
+    """Repeats failed requests to another store, with growing pauses; see `Store`."""
 
     def __init__(self, store: Store, patience: RetryPolicy | None = None) -> None:
         """Takes the store."""
@@ -68,11 +68,11 @@ class RetryingStore:
         return self._again(lambda: self._store.stat(path))
 
     def list(self, folder: str) -> Iterator[StoredFile]:
-        """As the store; all at once."""
+        """As the store, but fetches the whole list first."""
         yield from self._again(lambda: list(self._store.list(folder)))
 
     def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """As the store; goes on where it ended early."""
+        """As the store; resumes if the response ends early."""
         came, failed = begin, 0
         while True:
             try:
@@ -91,7 +91,7 @@ class RetryingStore:
     def create(
         self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = ignore_bytes
     ) -> None:
-        """As the store; also if an answer was lost that said that it was written."""
+        """As the store; succeeds even if the response to a successful write was lost."""
         failed = False
 
         def once() -> None:
@@ -108,7 +108,7 @@ class RetryingStore:
         self._again(once)
 
     def replace(self, path: str, data: bytes, tag: str | None) -> str:
-        """As the store. After a lost answer it may say that somebody else changed it: oneself."""
+        """As the store. After a lost response, our own write may look like another's change."""
         return self._again(lambda: self._store.replace(path, data, tag))
 
     def move(self, source: str, target: str, last: Sequence[str]) -> None:
@@ -129,7 +129,7 @@ class RetryingStore:
                 self._wait(failed)
 
     def _wait(self, failed: int) -> None:
-        """Waits after some failures in a row; raises the last one if that is enough of them."""
+        """Waits after consecutive failures; raises the last one if there were too many."""
         how = self._patience
         if failed >= how.tries:
             raise  # the failure that is being handled
@@ -138,18 +138,18 @@ class RetryingStore:
 
 
 def is_whole(status: int, headers: Mapping[str, Any]) -> bool:
-    """Returns whether the head of an answer says how long its contents are.
+    """Returns whether the headers of an answer give the length of its contents.
 
     Args:
       status: The answer's status.
-      headers: Its fields, whatever the case of their names.
+      headers: Its headers; case does not matter.
     """
     names = {name.lower() for name in headers}
     return status in _WITHOUT_CONTENTS or bool(names & {"content-length", "transfer-encoding"})
 
 
 class WholeAnswers(HTTPAdapter):
-    """Of `requests`: fails where the head of an answer was cut."""
+    """An adapter for `requests` that fails if the head of an answer was truncated."""
 
     def __init__(self) -> None:
         super().__init__(pool_maxsize=_CONNECTIONS)
@@ -158,7 +158,7 @@ class WholeAnswers(HTTPAdapter):
         """Returns the answer.
 
         Raises:
-          requests.ConnectionError: It was cut.
+          requests.ConnectionError: It was truncated.
         """
         if not is_whole(resp.status, resp.headers):
             resp.close()
