@@ -95,7 +95,7 @@ class ReleaseInstall:
         self._workers = workers
         self._report = report
         self._check = check
-        self._found: _Here | None = None
+        self._found: _Existing | None = None
 
     def run(self, splits: Sequence[str] | None) -> Pulled:
         """Installs the release, unless it is installed."""
@@ -113,7 +113,7 @@ class ReleaseInstall:
         Raises:
           OverwriteError: Other data exists under that version.
         """
-        here = self._found = self._here()
+        here = self._found = self._existing()
         if here is None or (here.is_other and self._overwrite):
             return None
         if here.is_other:
@@ -124,23 +124,23 @@ class ReleaseInstall:
             return self._pulled(here.splits, 0, 0, was_there=True)
         return None
 
-    def _here(self) -> "_Here | None":
+    def _existing(self) -> "_Existing | None":
         """Inspects the version's directory; returns None if it is missing or empty."""
         if not layout.is_prepared(self._dir):
-            return _Here(is_other=True) if _has_anything(self._dir) else None
+            return _Existing(is_other=True) if _has_anything(self._dir) else None
         try:
             made = Manifest.read(self._dir)
         except MyDatasetsError:
-            return _Here(is_other=True)
+            return _Existing(is_other=True)
         if made is None or made.content is None:
-            return _Here(is_other=True)
+            return _Existing(is_other=True)
         if made.content.digest == self._record.digest:
-            return _Here(is_verified=self._are_verified(self._record.files))
+            return _Existing(is_verified=self._are_verified(self._record.files))
         splits = made.options.get("splits")
         if isinstance(splits, list) and self._record.read_from(self._dir):
             some = tuple(map(str, splits))
-            return _Here(some, is_verified=self._is_verified_part(some))
-        return _Here(is_other=True)
+            return _Existing(some, is_verified=self._is_verified_part(some))
+        return _Existing(is_other=True)
 
     def _are_verified(self, files: Iterable[ReleasedFile]) -> bool:
         """Returns whether files are the published ones; hashes those not known as verified."""
@@ -254,7 +254,9 @@ class ReleaseInstall:
                 f"Its splits: {', '.join(declared.splits)}",
                 fix="choose among those",
             )
-        here = self._found if self._found is not None and not self._found.is_other else _Here(())
+        here = (
+            self._found if self._found is not None and not self._found.is_other else _Existing(())
+        )
         if here.splits is None:
             return None
         found = tuple(sorted({*splits, *here.splits}))
@@ -297,7 +299,7 @@ class ReleaseInstall:
 
 
 @dataclass(frozen=True)
-class _Here:
+class _Existing:
     """The content of a version's directory; `splits` is None for all splits of the release."""
 
     splits: tuple[str, ...] | None = None

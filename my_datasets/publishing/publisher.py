@@ -73,15 +73,17 @@ def check_release_gate(
         siblings = Path(directory) / version_dir.resolve().parent.name
         siblings.mkdir()
         for version in neighbours:
-            found = _here(version_dir, version, there[version])
+            found = _local_version(version_dir, version, there[version])
             if found is None:
                 target = Path(directory) / "downloaded" / str(version)
-                found = _there(ledger, wanted, version, there[version], version_dir, target)
+                found = _downloaded_version(
+                    ledger, wanted, version, there[version], version_dir, target
+                )
             (siblings / str(version)).symlink_to(found, target_is_directory=True)
         gate.check(version_dir, siblings)
 
 
-def _here(version_dir: Path, version: VersionNumber, release: Release) -> Path | None:
+def _local_version(version_dir: Path, version: VersionNumber, release: Release) -> Path | None:
     """Returns a version on this machine with the content of a release, if there is one."""
     path = version_dir.resolve().parent / str(version)
     try:
@@ -93,7 +95,7 @@ def _here(version_dir: Path, version: VersionNumber, release: Release) -> Path |
     return path
 
 
-def _there(
+def _downloaded_version(
     ledger: CatalogClient,
     wanted: Record,
     version: VersionNumber,

@@ -178,7 +178,7 @@ def fetch(
     those of `pull`.
     """
     request = Request.of(reference)
-    here = _here(request, data_dir)
+    here = _prepared_copy(request, data_dir)
     if here is not None:
         patience = patience or _LITTLE_PATIENCE
     try:
@@ -217,7 +217,7 @@ def _whole(
     return there.path if there is not None else None
 
 
-def _here(request: Request, data_dir: str | os.PathLike[str] | None) -> Path | None:
+def _prepared_copy(request: Request, data_dir: str | os.PathLike[str] | None) -> Path | None:
     try:
         return resolve_request(request, data_dir).path
     except (NotPreparedError, VersionBlockedError):

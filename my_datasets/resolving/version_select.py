@@ -102,8 +102,8 @@ def picked(builder: "tfds.core.DatasetBuilder", offer: DeclaredVersions, request
     if found is not None:
         tell(builder.name, config, found, reasons)
     elif reasons:
-        told = {str(version): why for version, why in reasons.items()}
-        raise blocked(f"{builder.name}:{requested}", told, offer.usable(config))
+        reason_of = {str(version): why for version, why in reasons.items()}
+        raise blocked(f"{builder.name}:{requested}", reason_of, offer.usable(config))
     return str(found) if found else requested
 
 

@@ -301,8 +301,8 @@ def _varied(few: Mapping[str, Sequence[object]], count: int, rows: int) -> list[
         if new:
             seen |= new
             chosen.append(number)
-    taken = set(chosen)
-    rest = (number for number in range(count) if number not in taken)
+    used = set(chosen)
+    rest = (number for number in range(count) if number not in used)
     numbers = [*chosen, *itertools.islice(rest, max(0, rows - len(chosen)))]
     return sorted(numbers[: max(rows, len(chosen))])
 

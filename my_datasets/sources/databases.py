@@ -235,9 +235,9 @@ class _QueryReader:
                 yield from self._stored(batch.slice(0, middle))
                 yield from self._stored(batch.slice(middle))
                 return
-            yield batch.column(self.key)[0].as_py(), self._misfit(batch, error)
+            yield batch.column(self.key)[0].as_py(), self._invalid(batch, error)
 
-    def _misfit(self, row: pa.RecordBatch, error: Exception) -> InvalidValue:
+    def _invalid(self, row: pa.RecordBatch, error: Exception) -> InvalidValue:
         for name, column in zip(row.schema.names, row.columns, strict=True):
             wanted = self.schema.field(name)
             alone = pa.RecordBatch.from_arrays([column], names=[name])

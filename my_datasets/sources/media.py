@@ -166,7 +166,7 @@ def audio_folder(
         )
     found = files(where, _AUDIO_ENDINGS)
     if sample_rate is None or channels is None:
-        rate, width = _looked_at(found[0])
+        rate, width = _header_of(found[0])
         sample_rate, channels = sample_rate or rate, channels or width
     kind = pa.from_numpy_dtype(np.dtype(dtype))
     samples = pa.list_(kind if channels == 1 else pa.list_(kind, channels))
@@ -183,7 +183,7 @@ def audio_folder(
     )
 
 
-def _looked_at(file: SourceFile) -> tuple[int, int]:
+def _header_of(file: SourceFile) -> tuple[int, int]:
     import soundfile
 
     try:

@@ -144,10 +144,10 @@ def _taken(store: Store, path: str, said: dict[str, Any]) -> tuple[str, float]:
             data, tag = store.state(path, _MOST_BYTES)
         except NotInStoreError:
             tag = None
-        if tag is not None and not _is_of_here(data, said):
+        if tag is not None and not _is_of_this_machine(data, said):
             if tag != seen:
                 if seen is None:
-                    _LOGGER.warning("Waiting for %s: %s", path, _told(data))
+                    _LOGGER.warning("Waiting for %s: %s", path, _holder_of(data))
                 seen, since = tag, _now()
             if _now() - since < BELIEVED:
                 time.sleep(_LOOK)
@@ -167,14 +167,14 @@ def _now() -> float:
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
-def _is_of_here(data: bytes, said: dict[str, Any]) -> bool:
+def _is_of_this_machine(data: bytes, said: dict[str, Any]) -> bool:
     with suppress(ValueError):
         other = json.loads(data)
         return all(other.get(name) == said[name] for name in ("machine", "place"))
     return False
 
 
-def _told(data: bytes) -> str:
+def _holder_of(data: bytes) -> str:
     with suppress(ValueError):
         return f"it is held by a process on {json.loads(data).get('machine')}."
     return "somebody holds it."

@@ -102,7 +102,7 @@ def check_examples(
       takers: Called with the values of examples that match the features.
     """
     issues: list[Issue] = []
-    row = misfits = 0
+    row = mismatches = 0
     try:
         for records in shard_reader.records(path, file_format):
             hashes.write(canonical.hashes(records).data)
@@ -112,9 +112,9 @@ def check_examples(
                     for take in takers:
                         take(values)
                     continue
-                misfits += 1
-                if misfits <= _MOST_TOLD:
-                    issues.append(_told(path, row + begin, wrong))
+                mismatches += 1
+                if mismatches <= _MOST_TOLD:
+                    issues.append(_mismatch_issue(path, row + begin, wrong))
             row += len(records)
     except shard_reader.UnknownFormatError as error:
         issues.append(
@@ -145,7 +145,7 @@ def _decoded(
         return None, error
 
 
-def _told(path: Path, begin: int, error: FeatureMismatchError) -> Issue:
+def _mismatch_issue(path: Path, begin: int, error: FeatureMismatchError) -> Issue:
     feature = f", feature {error.feature}" if error.feature else ""
     return Issue(
         "misfit", f"{path.name}, record {begin + error.rows[0]:,}{feature}",
@@ -252,11 +252,11 @@ def with_checkpoint(
     """Yields the issues of each shard, and whether an earlier run found them."""
     left = []
     for task in tasks:
-        kept = scratch.kept(worker.path_of(task), worker.notes_of(task))
-        if kept is None:
+        result = scratch.kept(worker.path_of(task), worker.notes_of(task))
+        if result is None:
             left.append(task)
         else:
-            yield task, kept, True
+            yield task, result, True
     for task, found in examine.read_each(
         left, worker, workers, size=sum(task.size for task in left), file_format=worker.file_format,
         describe=lambda task: f"shard {task.name}",

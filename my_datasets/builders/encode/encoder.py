@@ -164,9 +164,9 @@ class ExampleEncoder:
             raise
         except Exception as error:
             raise_if_not_of_the_example(error, "")
-            raise self._misfit(item, error) from error
+            raise self._invalid(item, error) from error
 
-    def _misfit(self, item: object, error: Exception) -> InvalidValue:
+    def _invalid(self, item: object, error: Exception) -> InvalidValue:
         if self._columns is None or not isinstance(item, dict) or item.keys() != self.names:
             return located(self._features, item, error)
         for name, column in self._columns.items():

@@ -121,7 +121,7 @@ def generate(job: Job, options: BuildOptions, journal: Journal, meter: Meter) ->
     # First, because plain generators may start TensorFlow's threads here, which a fork would lose.
     _generate_units(tasks, job, options, journal, meter)
     for number in plain:
-        _generate_here(job, number, [0], options, journal, meter)
+        _generate_in_process(job, number, [0], options, journal, meter)
 
 
 def _generate_units(
@@ -131,7 +131,7 @@ def _generate_units(
         return
     if options.worker_count == 1 or not process_pool.available():
         for split, some in itertools.groupby(tasks, lambda task: task.split):
-            _generate_here(job, split, [task.unit for task in some], options, journal, meter)
+            _generate_in_process(job, split, [task.unit for task in some], options, journal, meter)
         return
 
     def describe(task: _UnitTask) -> str:
@@ -163,7 +163,7 @@ def _on_message(message: _Message, journal: Journal, meter: Meter) -> None:
         meter.add(split or meter.progress.split, count, size)
 
 
-def _generate_here(
+def _generate_in_process(
     job: Job,
     split: int,
     units: Sequence[int],

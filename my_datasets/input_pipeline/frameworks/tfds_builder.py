@@ -101,7 +101,7 @@ class OnDemandBuilder:
         shards = _chosen(files, config, shuffle_files=shuffle_files)
         if bringer.spare:
             shards = shards.map(
-                lambda shard: {**shard, "path": _coming(bringer, shard["path"])},
+                lambda shard: {**shard, "path": _prefetched(bringer, shard["path"])},
                 num_parallel_calls=min(_AHEAD, bringer.spare), deterministic=True,
             )  # fmt: skip
         is_cut = any(one.skip or not one.takes_all for one in files)
@@ -206,7 +206,7 @@ def _chosen(
     return shards.repeat() if config.repeat_filenames else shards
 
 
-def _coming(bringer: Bringer, path: tf.Tensor) -> tf.Tensor:
+def _prefetched(bringer: Bringer, path: tf.Tensor) -> tf.Tensor:
     """Returns a shard's path, after prefetching the shard if the cache has room."""
 
     def come(name: tf.Tensor) -> tf.Tensor:
@@ -232,7 +232,7 @@ def _records(
     """
 
     def opened(path: bytes) -> Iterator[bytes]:
-        with _held(bringer, Path(path.decode())):
+        with _downloaded(bringer, Path(path.decode())):
             yield path
 
     paths = tf.data.Dataset.from_generator(
@@ -253,7 +253,7 @@ def _records(
 
 
 @contextlib.contextmanager
-def _held(bringer: Bringer, path: Path) -> Iterator[None]:
+def _downloaded(bringer: Bringer, path: Path) -> Iterator[None]:
     """Downloads a shard, and keeps it on disk within the context.
 
     Raises:

@@ -216,13 +216,13 @@ def fitted(lengths: Lengths, length: int) -> PackedRows:
             fix="use longer rows, pack_split=True, or a tokenizer that truncates",
         )
     by_length = np.argsort(lengths, kind="stable")
-    taken = np.searchsorted(lengths[by_length], np.arange(length + 1))
+    position = np.searchsorted(lengths[by_length], np.arange(length + 1))
     some, counts = [], []
     for count, pattern in _patterns(np.bincount(lengths, minlength=length + 1), length):
         chosen = []
         for one in pattern:
-            chosen.append(by_length[taken[one] : taken[one] + count])
-            taken[one] += count
+            chosen.append(by_length[position[one] : position[one] + count])
+            position[one] += count
         some.append(np.stack(chosen, axis=1).reshape(-1))
         counts += [len(pattern)] * count
     examples = np.concatenate([np.zeros(0, np.int64), *some])

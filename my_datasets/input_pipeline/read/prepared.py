@@ -185,10 +185,10 @@ def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dic
             "The URL of an object store has a password in it.",
             fix="give it by the environment, as the store's own tools take it",
         )
-    return mirror(url, _held(held_at))
+    return mirror(url, _cache_dir(held_at))
 
 
-def _held(held_at: str | os.PathLike[str] | None) -> Path:
+def _cache_dir(held_at: str | os.PathLike[str] | None) -> Path:
     return addresses.local_path(held_at, "shards_dir") if held_at else cache_folder("shards")
 
 
@@ -199,7 +199,7 @@ def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepare
         raise NotPreparedError(
             f"{url} is no prepared version.", fix="give the folder of a whole one"
         )
-    held = os.path.abspath(_held(held_at))
+    held = os.path.abspath(_cache_dir(held_at))
     most = WINDOW * WINDOWS_HELD
     return _readable(VersionMetadata(path), ObjectStore(url, path, files, held, most))
 

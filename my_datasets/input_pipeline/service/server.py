@@ -180,7 +180,7 @@ def serve_worker(
     from my_datasets.input_pipeline.service import work_graph
     from my_datasets.input_pipeline.service.work_graph import PieceMaker
 
-    if not _is_there(dispatcher, patience, ending):
+    if not _is_reachable(dispatcher, patience, ending):
         return
     service = tf.data.experimental.service
     work_graph.register_function(PieceMaker(str(address)))
@@ -210,7 +210,7 @@ def _started(start: Callable[[], _T], address: ServiceAddress) -> _T:
     return server
 
 
-def _is_there(dispatcher: ServiceAddress, patience: float, ending: StopSignal) -> bool:
+def _is_reachable(dispatcher: ServiceAddress, patience: float, ending: StopSignal) -> bool:
     """Waits for the dispatcher; returns False if asked to stop first."""
     end = time.monotonic() + patience
     while True:

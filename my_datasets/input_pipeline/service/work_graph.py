@@ -274,16 +274,16 @@ class WorkGraph:
 
     def _piece(self, place: tf.Tensor) -> tuple[Any, ...]:
         types = [*BESIDE[1:], *self._form.types]
-        who, skipped, *arrays = call_function([tf.constant(self._request), place], types)
-        who.set_shape(())
+        worker, skipped, *arrays = call_function([tf.constant(self._request), place], types)
+        worker.set_shape(())
         skipped.set_shape(())
-        return self._changed(place[2], who, skipped, *arrays)
+        return self._changed(place[2], worker, skipped, *arrays)
 
     def _changed(
-        self, number: tf.Tensor, who: tf.Tensor, skipped: tf.Tensor, *arrays: tf.Tensor
+        self, number: tf.Tensor, worker: tf.Tensor, skipped: tf.Tensor, *arrays: tf.Tensor
     ) -> tuple[Any, ...]:
         batch, *draws = self._form.batch(arrays)
-        return number, who, skipped, self._change(batch, *draws) if self._change else batch
+        return number, worker, skipped, self._change(batch, *draws) if self._change else batch
 
     def _flat(self, place: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return tuple(tf.nest.flatten(self._piece(place), expand_composites=True))

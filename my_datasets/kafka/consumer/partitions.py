@@ -221,10 +221,10 @@ class Partitions:
         new = [one for one in mine if one not in known]
         # Partitions created after the start are read from their first message.
         start = "earliest" if self._is_continued else self._reading.start
-        found = {p: self._there(p, known[p]) for p in mine if p in known}
+        found = {p: self._available(p, known[p]) for p in mine if p in known}
         if new:
             found |= {
-                p: self._there(p, at)
+                p: self._available(p, at)
                 for p, at in offsets.resolved(self._connection, self._consumer, start, new).items()
             }
         # The next owner of a new partition must know where it began.
@@ -241,7 +241,7 @@ class Partitions:
             if at < self._ends[one]:
                 self._unfinished.add(one)
 
-    def _there(self, partition: int, offset: int) -> int:
+    def _available(self, partition: int, offset: int) -> int:
         """Returns the offset; or the nearest available one if lost messages are to be skipped."""
         low, high = offsets.watermarks(self._connection, self._consumer, partition)
         if low <= offset <= high:

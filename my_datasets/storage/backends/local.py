@@ -120,7 +120,7 @@ class LocalStore:
         target = self._contained(path)
         with _explained(path, self.url):
             target.parent.mkdir(parents=True, exist_ok=True)
-            with _alone(target):
+            with _locked(target):
                 try:
                     found = self.state(path, _MOST_REPLACED)[1]
                 except NotInStoreError:
@@ -203,7 +203,7 @@ class LocalStore:
 
 
 @contextlib.contextmanager
-def _alone(target: Path) -> Iterator[None]:
+def _locked(target: Path) -> Iterator[None]:
     """Waits for others that replace a file; a signal ends the wait, but not what follows."""
     lock = filelock.FileLock(f"{target}{_LOCK}")
     lock.acquire()

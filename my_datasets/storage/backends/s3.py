@@ -261,7 +261,7 @@ class S3Store:
         try:
             yield
         except failures.ClientError as error:
-            raise self._told(path, error) from error
+            raise self._translated(path, error) from error
         except (failures.NoCredentialsError, failures.PartialCredentialsError) as error:
             raise StoreError(
                 f"There are no credentials for {self.url}.",
@@ -275,7 +275,7 @@ class S3Store:
                 fix="see that the network and the endpoint are there, then run the same again",
             ) from error
 
-    def _told(self, path: str, error: failures.ClientError) -> StoreError:
+    def _translated(self, path: str, error: failures.ClientError) -> StoreError:
         code = str(error.response["Error"].get("Code", ""))
         status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
         if code == "NoSuchBucket":

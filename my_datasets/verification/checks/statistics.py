@@ -171,10 +171,14 @@ def _leak(
 ) -> Iterator[Issue]:
     count = 0
     places: list[tuple[int, int]] = []  # the first few
-    for here, there in hash_sets.pieces(parts, other_parts):
-        _, first, second = np.intersect1d(here.texts, there.texts, return_indices=True)
+    for first_piece, second_piece in hash_sets.pieces(parts, other_parts):
+        _, first, second = np.intersect1d(
+            first_piece.texts, second_piece.texts, return_indices=True
+        )
         count += len(first)
-        pairs = zip(here.places[first].tolist(), there.places[second].tolist(), strict=True)
+        pairs = zip(
+            first_piece.places[first].tolist(), second_piece.places[second].tolist(), strict=True
+        )
         places = heapq.nsmallest(_SHOWN, [*places, *pairs])
     if count:
         shown = ", ".join(f"{one} {a:,} and {other} {b:,}" for a, b in places)

@@ -115,9 +115,11 @@ def _note(
     found.one[one[near]] = True
     found.other[other[near]] = True
     first = near[np.lexsort((other[near], one[near], distances[near]))][: shown + 1]
-    told = zip(distances[first].tolist(), one[first].tolist(), other[first].tolist(), strict=True)
+    nearest = zip(
+        distances[first].tolist(), one[first].tolist(), other[first].tolist(), strict=True
+    )
     # A pair may share several bands.
-    found.closest = heapq.nsmallest(shown, {*found.closest, *told})
+    found.closest = heapq.nsmallest(shown, {*found.closest, *nearest})
 
 
 class Side(ABC):

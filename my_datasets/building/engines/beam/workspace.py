@@ -153,7 +153,7 @@ class SharedDirectory:
 
     @contextmanager
     def reading(self, name: str, size: int) -> Iterator[OpenFile]:  # noqa: ARG002
-        yield _Here(self.path / name)
+        yield _LocalFile(self.path / name)
 
     def sizes(self, folder: str) -> dict[str, int]:
         return dict(_files_below(os.fspath(self.path / folder)))
@@ -196,7 +196,7 @@ def _files_below(folder: str, prefix: str = "") -> Iterator[tuple[str, int]]:
 
 
 @dataclass(frozen=True)
-class _Here:
+class _LocalFile:
     """A file that needs no copy."""
 
     path: Path

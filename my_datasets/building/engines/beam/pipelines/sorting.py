@@ -141,7 +141,7 @@ class CutRuns(CheckedDoFn):
         with self._work.telling_failures():
             edges = self._edges_of(split)
             with build_files.opened_here(self._work.place, counted.run) as run:
-                here = replace(counted, run=run.run)
+                part_run = replace(counted, run=run.run)
                 high = run.run.mapped("high")
                 for first, last in self._wanted[split].ranges:
                     begin = int(np.searchsorted(high, edges[first - 1])) if first else 0
@@ -149,7 +149,7 @@ class CutRuns(CheckedDoFn):
                     end = len(high) if is_last else int(np.searchsorted(high, edges[last - 1]))
                     run.bring(begin, end, with_keys=True)
                     for bucket, rows in _by_bucket(high[begin:end], edges, begin):
-                        for block in _blocks(here, *rows):
+                        for block in _blocks(part_run, *rows):
                             yield split * _SPLIT + bucket, block
 
     def _edges_of(self, split: int) -> npt.NDArray[np.uint64]:
