@@ -34,7 +34,7 @@ class DownloadRetry:
     Attributes:
       tries: How many consecutive attempts may fail to bring any more bytes.
       first_wait: Seconds to wait after the first such attempt; doubled each time.
-      longest_wait: Maximum wait in seconds, even if the server's `Retry-After` asks for more.
+      longest_wait: Maximum wait in seconds, even if the server's `Retry-After` is longer.
       connect: Connection timeout in seconds.
       silence: Read timeout in seconds.
     """

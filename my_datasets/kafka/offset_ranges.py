@@ -95,7 +95,7 @@ class RangeReader:
             raise _gaps(unit, count)
 
     def _examples(self, values: Sequence[bytes]) -> Iterator[object]:
-        """Yields examples, and an `InvalidValue` in place of each undecodable message."""
+        """Yields examples, and an `InvalidValue` for each undecodable message."""
         if self.decoding is None:
             for value in values:
                 try:

@@ -217,7 +217,7 @@ def _unreadable(path: Path, error: Exception) -> IncompleteVersionError:
     return IncompleteVersionError(
         f"{path} cannot be read.",
         f"Found: {getattr(error, 'strerror', None) or error}",
-        fix="build or pull the version anew",
+        fix="build or pull the version again",
     )
 
 

@@ -80,7 +80,7 @@ def dataset_info(version_dir: Path) -> dict[str, Any]:
         raise IncompleteVersionError(
             f"{path} cannot be read.",
             f"Found: {reason(error)}",
-            fix=f"my-datasets verify {version_dir} says what else is wrong; build or pull it anew",
+            fix=f"my-datasets verify {version_dir} says what else is wrong; build or pull it again",
         ) from error
 
 

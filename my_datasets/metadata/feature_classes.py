@@ -160,7 +160,7 @@ def _explained(directory: Path) -> Iterator[None]:
         raise IncompleteVersionError(
             f"{directory / FILE_NAME} cannot be read.",
             f"Found: {reason(error)}",
-            fix="build or pull the version anew",
+            fix="build or pull the version again",
         ) from error
 
 

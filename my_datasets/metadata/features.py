@@ -130,7 +130,7 @@ def _chosen(key: Mapping[str, Any], tree: Tree) -> Any:
             raise IncompleteVersionError(
                 f"supervised_keys name a feature {key['featureKey']!r}, which is not there.",
                 "dataset_info.json and features.json do not belong together.",
-                fix="build or pull the version anew",
+                fix="build or pull the version again",
             )
         return tree[key["featureKey"]]
     if "tuple" in key:

@@ -143,7 +143,7 @@ def _check_feature(one: Mapping[str, Any]) -> None:
         for value in one["top"]["values"]:
             _check_counts(value["count"])
             if not isinstance(value["value"], (str, int, float)):
-                raise TypeError(f"statistics have {value['value']!r:.80} in place of a value")
+                raise TypeError(f"statistics have {value['value']!r:.80} instead of a value")
 
 
 def _check_distribution(part: Mapping[str, Any]) -> None:
@@ -158,7 +158,7 @@ def _check_distribution(part: Mapping[str, Any]) -> None:
 def _check_numbers(*given: object) -> None:
     for one in given:
         if isinstance(one, bool) or not isinstance(one, (int, float)):
-            raise TypeError(f"statistics have {str(one)[:80]!r} in place of a number")
+            raise TypeError(f"statistics have {str(one)[:80]!r} instead of a number")
 
 
 def _check_counts(*given: Any) -> None:
@@ -177,5 +177,5 @@ def _unreadable(path: Path, found: str) -> IncompleteVersionError:
     return IncompleteVersionError(
         f"{path} is not a manifest of format {_FORMAT}.",
         f"Found: {clipped(found)}",
-        fix="build or pull the version anew, or use the release of my_datasets that made it",
+        fix="build or pull the version again, or use the release of my_datasets that made it",
     )

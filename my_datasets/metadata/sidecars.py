@@ -106,7 +106,7 @@ def check_index(shard: Path, sha256: str, verified: VerifiedFiles) -> None:
         raise CorruptShardError(
             f"The record index of {shard} is not that of this shard.",
             f"Found: {found.name}: {problem}",
-            fix=f"make it anew: my-datasets index {shard.parent} --overwrite",
+            fix=f"create it again: my-datasets index {shard.parent} --overwrite",
         )
     verified.remember(path, key)
 

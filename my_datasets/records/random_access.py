@@ -182,7 +182,7 @@ class DamagedRecordsError(CorruptShardError):
             explain(
                 f"Record {row} (counted from 0) of {shard.path} is damaged.",
                 "Its length or its checksum does not fit its bytes",
-                fix="build or pull the version anew; my-datasets index PATH, if only the "
+                fix="build or pull the version again; my-datasets index PATH, if only the "
                 "record index is wrong",
             )
             for shard, row in places
@@ -367,5 +367,5 @@ def _checksums(batch: RecordBatch) -> npt.NDArray[np.uint32]:
 def _changed(path: Path, found: str) -> CorruptShardError:
     return CorruptShardError(
         f"{path} is not the shard that its version declares: {found}.",
-        fix=f"my-datasets verify {path.parent} says what else is wrong; build or pull it anew",
+        fix=f"my-datasets verify {path.parent} says what else is wrong; build or pull it again",
     )

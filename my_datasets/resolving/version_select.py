@@ -151,7 +151,7 @@ def blocked(
     instead = ", ".join(map(str, usable))
     fix = "ask for one of those" if instead else "wait for a version that is not blocked"
     if locked_by is not None:
-        fix = f"my-datasets lock {reference} looks it up anew; or {fix}"
+        fix = f"my-datasets lock {reference} updates the lock; or {fix}"
     return VersionBlockedError(
         f"{reference!r} must not be used: it is blocked.",
         *(f"{version}: {why}" for version, why in reasons.items()),

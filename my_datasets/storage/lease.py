@@ -108,7 +108,7 @@ class Lease:
             if json.loads(data).get("mark") == self._said["mark"]:
                 return tag
         raise ChangedInStoreError(
-            f"{self._path} is of somebody else.", fix="run the same again later"
+            f"{self._path} belongs to another process.", fix="run the same again later"
         )
 
 
@@ -177,7 +177,7 @@ def _is_of_this_machine(data: bytes, said: dict[str, Any]) -> bool:
 def _holder_of(data: bytes) -> str:
     with suppress(ValueError):
         return f"it is held by a process on {json.loads(data).get('machine')}."
-    return "somebody holds it."
+    return "another process holds it."
 
 
 def _written(said: dict[str, Any]) -> bytes:

@@ -170,7 +170,7 @@ def altered(source: Path | bytes, expected: str, found: str) -> ChecksumError:
         f"{name} changed while it was copied, or is damaged.",
         f"Expected: SHA-256 {expected}",
         f"Found: {found}",
-        fix="see my-datasets verify, and that nobody writes there",
+        fix="run my-datasets verify, and make sure that no process writes there",
     )
 
 
@@ -179,7 +179,7 @@ def unreadable(source: Path, error: OSError) -> StoreError:
     return StoreError(
         f"{source} cannot be read.",
         f"The system said: {error.strerror or error}",
-        fix="see that nobody takes it away, and that it may be read",
+        fix="make sure that it is not removed and that it can be read",
     )
 
 

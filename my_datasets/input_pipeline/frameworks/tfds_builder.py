@@ -195,7 +195,7 @@ def _chosen(
         if context.num_input_pipelines > len(files):
             raise InvalidOptionError(
                 f"{len(files)} files are not enough for {context.num_input_pipelines} readers.",
-                fix="give each a slice of the split in place of files",
+                fix="give each a slice of the split instead of files",
             )
         shards = shards.shard(context.num_input_pipelines, context.input_pipeline_id)
     if shuffle_files:

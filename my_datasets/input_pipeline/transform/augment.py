@@ -36,7 +36,7 @@ def _changes(option: str, value: object) -> object:
         raise rules.OptionError(expected, f"give {option}=[{rules.shown(value)}]")
     for one in value:
         if isinstance(one, type):
-            raise rules.OptionError(expected, f"give {one.__name__}(...) in place of the class")
+            raise rules.OptionError(expected, f"give {one.__name__}(...) instead of the class")
         if isinstance(one, Augmentation):
             raise rules.OptionError(expected, f"give its changes: {option}=[*augmentation.changes]")
         if not callable(one) or not hasattr(one, "draws"):
