@@ -316,12 +316,12 @@ class Collector:
         return pa.concat_arrays(records or [pa.array([], pa.large_binary())]), fits
 
     def _set_aside(
-        self, misfit: InvalidValue, unit: int, name: str, position: int, key: object
+        self, invalid: InvalidValue, unit: int, name: str, position: int, key: object
     ) -> None:
         """Sets an example aside, or raises the error for it."""
         if not self._rules.quarantine:
-            raise misfit.as_error(self._rules.split, name, position, key) from (
-                misfit.__cause__ or misfit
+            raise invalid.as_error(self._rules.split, name, position, key) from (
+                invalid.__cause__ or invalid
             )
-        found = misfit.set_aside(self._rules.split, name, position, key)
+        found = invalid.set_aside(self._rules.split, name, position, key)
         self._state(unit).quarantined.append(found)

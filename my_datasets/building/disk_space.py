@@ -122,10 +122,10 @@ def _translate(error: Exception, data_dir: Path) -> MyDatasetsError | None:
             f"The error was: {error}",
             fix="choose another --data-dir, or change the permissions",
         )
-    gone = next((link for link in chain if _is_gone(link, data_dir)), None)
-    if gone is not None:
+    missing = next((link for link in chain if _is_gone(link, data_dir)), None)
+    if missing is not None:
         return DataDirError(
-            f"{gone.filename} is gone: something removed it while {data_dir} was written.",
+            f"{missing.filename} is gone: something removed it while {data_dir} was written.",
             fix="make sure that nothing else removes files there, then run the same again",
         )
     short = next((link for link in chain if is_out_of_memory(link)), None)

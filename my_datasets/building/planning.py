@@ -150,12 +150,12 @@ def _check_counts(item: SplitInput, journal: Journal) -> None:
         counted = np.bincount(units, minlength=len(found))
         counted[list(excluded)] = 0
         found += counted
-    for unit, there in enumerate(found.tolist()):
+    for unit, count in enumerate(found.tolist()):
         expected = state.units[unit].seen - len(state.units[unit].quarantined)
-        if there != expected:
+        if count != expected:
             raise LostExamplesError(
                 f"Unit {item.unit_name(unit)} of split {item.name!r} does not add up.",
-                f"Expected: {expected:,} records; found: {there:,}",
+                f"Expected: {expected:,} records; found: {count:,}",
                 fix="build with --restart; if it fails again, please report it",
             )
 

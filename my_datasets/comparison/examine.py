@@ -145,12 +145,12 @@ def examine(
         report(task.split, task.size)
         # In order, so that floating-point sums are reproducible.
         while next_one in waiting:
-            here = tasks[next_one]
+            own_task = tasks[next_one]
             of_shard = PartResult.joined(filter(None, (of_shard, waiting.pop(next_one))))
-            _add_files(found[here.split], here.target, wanted)
+            _add_files(found[own_task.split], own_task.target, wanted)
             next_one += 1
-            if next_one == len(tasks) or tasks[next_one].shard != here.shard:
-                _add(found[here.split], of_shard)
+            if next_one == len(tasks) or tasks[next_one].shard != own_task.shard:
+                _add(found[own_task.split], of_shard)
                 of_shard = None
     return found
 

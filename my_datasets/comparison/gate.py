@@ -42,17 +42,17 @@ def check(new_dir: Path, siblings: Path, blocked: Blocked | None = None) -> None
     if version is None:
         return
     config = name.partition("/")[2] or None
-    there = _comparable(siblings, config, blocked or Blocked())
-    below = max((one for one in there if one < version), default=None)
-    above = min((one for one in there if one > version), default=None)
+    candidates = _comparable(siblings, config, blocked or Blocked())
+    below = max((one for one in candidates if one < version), default=None)
+    above = min((one for one in candidates if one > version), default=None)
     if below is not None:
-        found = _compared((below, there[below]), (version, new_dir))
+        found = _compared((below, candidates[below]), (version, new_dir))
         if found is not None and not found.is_enough:
-            raise _too_little(found, there[below])
+            raise _too_little(found, candidates[below])
     if above is not None:
-        found = _compared((version, new_dir), (above, there[above]))
+        found = _compared((version, new_dir), (above, candidates[above]))
         if found is not None and not found.is_enough:
-            raise _too_different(found, there[above])
+            raise _too_different(found, candidates[above])
 
 
 def _compared(low: tuple[VersionNumber, Path], high: tuple[VersionNumber, Path]) -> Diff | None:

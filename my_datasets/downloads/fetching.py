@@ -304,8 +304,8 @@ def _explained(partial: Partial) -> Iterator[None]:
             f"The server redirects in a loop: {error}", fix="correct the URL"
         ) from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, TimeoutError) as error:
-        came = f", after {partial.size:,} bytes" if partial.size else ""
-        said = f"{type(error).__name__}: {error}{came}"
+        progress = f", after {partial.size:,} bytes" if partial.size else ""
+        said = f"{type(error).__name__}: {error}{progress}"
         raise _NotWholeError(said, is_nameless=_is_nameless(error)) from error
 
 

@@ -60,9 +60,9 @@ def this_host() -> tuple[int, int]:
         workers = [
             (kind, i) for kind in ("chief", "worker") for i in range(len(cluster.get(kind, [])))
         ]
-        here = (task.get("type", "worker"), int(task.get("index", 0)))
-        if here in workers:
-            return workers.index(here), len(workers)
+        own_task = (task.get("type", "worker"), int(task.get("index", 0)))
+        if own_task in workers:
+            return workers.index(own_task), len(workers)
     return 0, 1
 
 

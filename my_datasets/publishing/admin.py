@@ -306,9 +306,9 @@ def _changed(
             f"{reference!r} does not name an exact version.",
             fix="write it as digits:1.0.0; my-datasets ls shows the releases",
         )
-    there = ledger.required().datasets
-    if parsed.name not in there:
-        raise _unknown(ledger, reference, there)
+    known = ledger.required().datasets
+    if parsed.name not in known:
+        raise _unknown(ledger, reference, known)
 
     def changed(index: Index) -> Index:
         key = key_of(parsed.config or index.default_config, exact)
@@ -323,9 +323,9 @@ def _changed(
     return Listed(parsed.name, key, index.releases[key])
 
 
-def _unknown(ledger: CatalogClient, wanted: str, there: Iterable[str]) -> ReleaseNotFoundError:
+def _unknown(ledger: CatalogClient, wanted: str, known: Iterable[str]) -> ReleaseNotFoundError:
     return ReleaseNotFoundError(
         f"{ledger.store.url} has no release of {wanted!r}.",
-        f"Found: {', '.join(list(there)[:20]) or 'nothing'}",
+        f"Found: {', '.join(list(known)[:20]) or 'nothing'}",
         fix="choose one of those; my-datasets ls shows all",
     )

@@ -132,8 +132,8 @@ def attach(
     # As given, because it selects the credentials: `gs://anonymous@BUCKET`. No address has a
     # secret.
     address = os.fspath(store) if "://" in os.fspath(store) else found.ledger.store.url
-    told = json.dumps([address, found.record.identity, most])
-    key = hashlib.sha256(told.encode()).hexdigest()[:_SHOWN]
+    identity = json.dumps([address, found.record.identity, most])
+    key = hashlib.sha256(identity.encode()).hexdigest()[:_SHOWN]
     version_dir = cache / _RELEASES / key / found.record.name / found.key
     with explained(cache):
         shards = ShardCache(cache / _SHARDS, most)
@@ -196,8 +196,8 @@ def _bring_metadata(
     for one in shards:
         # Readers open a shard by its name here; the file itself is shared by all releases that have
         # it.
-        there = os.path.relpath(cache.path_of(one.sha256), version_dir)
-        (work / one.name).symlink_to(there)
+        cached = os.path.relpath(cache.path_of(one.sha256), version_dir)
+        (work / one.name).symlink_to(cached)
     write_whole(work / shard_provider.FILE_NAME, _IN_THE_STATE)
     if os.path.lexists(version_dir):
         staging.swap(work, version_dir)

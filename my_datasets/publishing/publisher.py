@@ -51,13 +51,13 @@ def check_release_gate(
     Raises:
       VersionGateError: A version number was not raised enough for what changed.
     """
-    there = {
+    published = {
         version: one
         for version, one in index.versions(wanted.config).items()
         if one.state is ReleaseState.PUBLISHED
     }
-    below = [version for version in there if version < wanted.version]
-    above = [version for version in there if version > wanted.version]
+    below = [version for version in published if version < wanted.version]
+    above = [version for version in published if version > wanted.version]
     # A new major version permits any change.
     neighbours = [
         one
@@ -73,11 +73,11 @@ def check_release_gate(
         siblings = Path(directory) / version_dir.resolve().parent.name
         siblings.mkdir()
         for version in neighbours:
-            found = _local_version(version_dir, version, there[version])
+            found = _local_version(version_dir, version, published[version])
             if found is None:
                 target = Path(directory) / "downloaded" / str(version)
                 found = _downloaded_version(
-                    ledger, wanted, version, there[version], version_dir, target
+                    ledger, wanted, version, published[version], version_dir, target
                 )
             (siblings / str(version)).symlink_to(found, target_is_directory=True)
         gate.check(version_dir, siblings)

@@ -178,25 +178,25 @@ def fetch(
     those of `pull`.
     """
     request = Request.of(reference)
-    here = _prepared_copy(request, data_dir)
-    if here is not None:
+    prepared = _prepared_copy(request, data_dir)
+    if prepared is not None:
         patience = patience or _LITTLE_PATIENCE
     try:
         return pull(
             request.reference, store, data_dir, keys=keys, patience=patience, memory=memory
         ).path
     except StoreUnavailableError:
-        if here is None:
+        if prepared is None:
             raise
-        request.check(here, has_shards=True)
+        request.check(prepared, has_shards=True)
         trusted = keys or keys_for(store)
         if trusted is not None:
-            require_signed(here, trusted, memory, open_store(store).url)
+            require_signed(prepared, trusted, memory, open_store(store).url)
         _LOGGER.warning(
             "%s does not respond; using the local copy %s. It may have been yanked since.",
-            store if isinstance(store, (str, os.PathLike)) else store.url, here,
+            store if isinstance(store, (str, os.PathLike)) else store.url, prepared,
         )  # fmt: skip
-        return here
+        return prepared
 
 
 def _whole(
@@ -209,12 +209,12 @@ def _whole(
     found = resolve_release(DatasetReference.of(reference), store, keys=keys)
     version_dir = version_dir_of(found, data_dir)
     try:
-        there = ReleaseInstall(found.ledger, found.record, version_dir).there(None)
+        installed = ReleaseInstall(found.ledger, found.record, version_dir).there(None)
     except OverwriteError:
         return None
-    if there is not None:
-        found.request.check(there.path, has_shards=True)
-    return there.path if there is not None else None
+    if installed is not None:
+        found.request.check(installed.path, has_shards=True)
+    return installed.path if installed is not None else None
 
 
 def _prepared_copy(request: Request, data_dir: str | os.PathLike[str] | None) -> Path | None:

@@ -289,11 +289,11 @@ class _Files:
             opened = self._newly(self._shards[shard])
         except FileNotFoundError as error:
             raise missing_shard(path) from error
-        kept = files.setdefault(shard, opened)
+        current = files.setdefault(shard, opened)
         if self._most_open:
             for old in list(files)[: -self._most_open]:
                 files.pop(old, None)
-        return kept
+        return current
 
     def _newly(self, shard: RecordShard) -> "_Opened":
         if self._fetch is None:

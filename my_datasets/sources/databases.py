@@ -245,7 +245,7 @@ class _QueryReader:
                 stored(alone, pa.schema([wanted]))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as its_error:
                 value = repr(column[0].as_py())
-                misfit = InvalidValue(name, f"a value of type {wanted.type}", value[:200])
-                misfit.__cause__ = its_error
-                return misfit
+                invalid = InvalidValue(name, f"a value of type {wanted.type}", value[:200])
+                invalid.__cause__ = its_error
+                return invalid
         raise error

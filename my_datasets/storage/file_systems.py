@@ -48,8 +48,8 @@ class _Positioned(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
-        self._position = max(0, origin + offset)
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = max(0, start + offset)
         return self._position
 
     def readinto(self, buffer: "WriteableBuffer") -> int:

@@ -73,11 +73,11 @@ class RetryingStore:
 
     def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
         """As the store; resumes if the response ends early."""
-        came, failed = begin, 0
+        position, failed = begin, 0
         while True:
             try:
-                for data in self._store.read(path, came, end):
-                    came, failed = came + len(data), 0
+                for data in self._store.read(path, position, end):
+                    position, failed = position + len(data), 0
                     yield data
                 return
             except StoreUnavailableError:

@@ -22,7 +22,7 @@ def move(
       last: Names of the files to move last, in that order.
     """
     names = {one.path.rpartition("/")[2] for one in store.list(source)}
-    there = {one.path.rpartition("/")[2] for one in store.list(target)}
+    existing = {one.path.rpartition("/")[2] for one in store.list(target)}
 
     def copied(name: str) -> None:
         try:
@@ -30,7 +30,7 @@ def move(
         except NotInStoreError:
             store.stat(f"{target}/{name}")  # another process moved it there in the meantime
 
-    left = names - there
+    left = names - existing
     _do(copied, sorted(left - set(last)))
     for name in last:
         if name in left:

@@ -70,10 +70,10 @@ class _UnitWorker:
 
     def _alive(self, examples: Iterator[Pair]) -> Iterator[Pair]:
         """Sends a sign of life about once a second, however slowly the examples come."""
-        told = time.monotonic()
+        reported_at = time.monotonic()
         for pair in examples:
-            if time.monotonic() - told >= _SIGN_OF_LIFE:
-                told = time.monotonic()
+            if time.monotonic() - reported_at >= _SIGN_OF_LIFE:
+                reported_at = time.monotonic()
                 self._link.check()
                 self._link.tell(("progress", "", 0, 0))
             yield pair

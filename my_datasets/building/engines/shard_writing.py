@@ -102,12 +102,12 @@ def with_sidecars(
         index.write(path, offsets)
     if keys is not None:
         keys_of.save(keys_of.path_of(path), keys)
-    there = {
+    existing = {
         os.fspath(each.relative_to(path.parent)): tfrecord.of_file(each)[::-1]
         for each in sorted(path.parent.rglob("*"))
         if each.is_file() and each != path
     }
-    return replace(shard, beside=there)
+    return replace(shard, beside=existing)
 
 
 def beside(path: Path) -> tuple[Path, ...]:

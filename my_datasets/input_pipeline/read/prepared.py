@@ -199,9 +199,9 @@ def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepare
         raise NotPreparedError(
             f"{url} is no prepared version.", fix="give the folder of a whole one"
         )
-    held = os.path.abspath(_cache_dir(held_at))
+    cache_dir = os.path.abspath(_cache_dir(held_at))
     most = WINDOW * WINDOWS_HELD
-    return _readable(VersionMetadata(path), ObjectStore(url, path, files, held, most))
+    return _readable(VersionMetadata(path), ObjectStore(url, path, files, cache_dir, most))
 
 
 def _readable(metadata: VersionMetadata, origin: ShardProvider | None) -> Prepared:

@@ -265,7 +265,7 @@ class Receiver(ABC):
         """Returns the error for an exceeded deadline; it lists which servers answer."""
         dispatcher, workers = self.who_answers()
         answers = {True: "answers", False: "does not answer"}
-        seen = ", ".join(f"{name} {answers[there]}" for name, there in sorted(workers.items()))
+        seen = ", ".join(f"{name} {answers[address]}" for name, address in sorted(workers.items()))
         return ServiceError(
             f"Nothing new came from the service at {self.service.address.url} for "
             f"{self.service.deadline:g} s.",

@@ -293,20 +293,20 @@ class ConsumerThread:
         Raises:
           StreamError: They cannot be read.
         """
-        taken = MessageBatch()
+        batch = MessageBatch()
         end = time.monotonic() + _WAIT
-        while len(taken) < most:
-            asked = min(most - len(taken), AT_ONCE)
-            came = self._take(taken, asked, max(0.0, end - time.monotonic()))
+        while len(batch) < most:
+            asked = min(most - len(batch), AT_ONCE)
+            count = self._take(batch, asked, max(0.0, end - time.monotonic()))
             if self._epoch != self.ledger.epoch:
                 self._begin_anew()
                 return
-            if came < asked:
+            if count < asked:
                 break
-        if len(taken) and not self._is_over:
-            self._hand_on(taken)
+        if len(batch) and not self._is_over:
+            self._hand_on(batch)
 
-    def _take(self, taken: MessageBatch, most: int, timeout: float) -> int:
+    def _take(self, batch: MessageBatch, most: int, timeout: float) -> int:
         """Adds messages to `taken`; returns how many arrived, including errors.
 
         No message objects are left when it returns: see `AT_ONCE`.
@@ -315,7 +315,7 @@ class ConsumerThread:
         if self._partitions.failure is not None:
             raise self._partitions.failure
         if self._epoch == self.ledger.epoch:
-            taken.add(self._without_errors(messages))
+            batch.add(self._without_errors(messages))
         return len(messages)
 
     def _begin_anew(self) -> None:
@@ -338,12 +338,16 @@ class ConsumerThread:
                 self._look_at(one, error)
         return good
 
-    def _hand_on(self, taken: MessageBatch) -> None:
-        partitions, offsets, pieces = taken.partitions, taken.offsets, taken.pieces
+    def _hand_on(self, batch: MessageBatch) -> None:
+        partitions, offsets, pieces = batch.partitions, batch.offsets, batch.pieces
         each = pieces.size / len(pieces)
-        kept = self._partitions.before_the_end(partitions, offsets)
-        if kept is not None and len(kept) < len(pieces):
-            partitions, offsets, pieces = partitions[kept], offsets[kept], pieces.only(kept)
+        in_range = self._partitions.before_the_end(partitions, offsets)
+        if in_range is not None and len(in_range) < len(pieces):
+            partitions, offsets, pieces = (
+                partitions[in_range],
+                offsets[in_range],
+                pieces.only(in_range),
+            )
         self._last = time.monotonic()
         self._outage.is_over()
         if not len(pieces):

@@ -128,16 +128,16 @@ class TopicPosition:
         mine = (self.cluster, self.topic, tuple(self.shard))
         other = (cluster, topic, shard)
         names = ("cluster", "topic", "shard")
-        told = [
+        messages = [
             (f"{name} {a!r}", f"{name} {b!r}")
             for name, a, b in zip(names, mine, other, strict=True)
             if a != b
         ]
-        if told:
+        if messages:
             raise PlanError(
                 "The saved position belongs to another stream.",
-                f"Expected: {', '.join(theirs for _, theirs in told)}",
-                f"Found: {', '.join(ours for ours, _ in told)}",
+                f"Expected: {', '.join(theirs for _, theirs in messages)}",
+                f"Found: {', '.join(ours for ours, _ in messages)}",
                 fix="read the topic that it was saved with, or start over",
             )
 

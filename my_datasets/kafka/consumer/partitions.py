@@ -204,9 +204,9 @@ class Partitions:
 
     def _lost(self, _consumer: "Consumer", places: Sequence["TopicPartition"]) -> None:
         """Handles partitions that have moved to other members without waiting for this one."""
-        gone = {one.partition for one in places}
-        self.ledger.revoke(gone)
-        self._unfinished -= gone
+        lost = {one.partition for one in places}
+        self.ledger.revoke(lost)
+        self._unfinished -= lost
 
     def _begun(
         self, places: Sequence["TopicPartition"], committed: Mapping[int, int]

@@ -103,7 +103,7 @@ def only_splits(version_dir: Path, splits: Collection[str], content: Content) ->
     made = Manifest.read(version_dir)
     if made is None:
         return
-    kept = {name: one for name, one in content.splits.items() if name in splits}
+    chosen = {name: one for name, one in content.splits.items() if name in splits}
     left_out = {
         sidecar
         for name, split in content.splits.items()
@@ -116,7 +116,7 @@ def only_splits(version_dir: Path, splits: Collection[str], content: Content) ->
         options={**made.options, "splits": sorted(splits)},
         quarantined={name: n for name, n in made.quarantined.items() if name in splits},
         splits={name: one for name, one in made.splits.items() if name in splits},
-        content=Content(content.schema, kept),
+        content=Content(content.schema, chosen),
         metadata=essentials(version_dir),
         files={name: one for name, one in made.files.items() if name not in left_out},
         statistics={name: one for name, one in made.statistics.items() if name in splits},

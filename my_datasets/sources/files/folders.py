@@ -268,9 +268,9 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 def caused(error: Exception, column: str, expected: str, found: str) -> InvalidValue:
     """Returns an `InvalidValue` for a value, with the error that revealed it as its cause."""
-    misfit = InvalidValue(column, expected, found)
-    misfit.__cause__ = error
-    return misfit
+    invalid = InvalidValue(column, expected, found)
+    invalid.__cause__ = error
+    return invalid
 
 
 def _name(file: SourceFile) -> str:

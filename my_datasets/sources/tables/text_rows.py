@@ -183,13 +183,13 @@ def _pieces(
     stream: "SupportsRead[bytes]", file: SourceFile, *, size: int, quote: str | None
 ) -> Iterator[LineRows]:
     """Yields a whole stream in pieces of whole rows, without a UTF-8 byte order mark."""
-    kept, row, start, is_first = b"", 0, 0, True
+    rest, row, start, is_first = b"", 0, 0, True
     while True:
         try:
             read = stream.read(size)
         except _UNREADABLE as error:
             raise _damaged(file, error) from error
-        data = kept + read
+        data = rest + read
         if is_first and data.startswith(_BOM):
             data, start = data[len(_BOM) :], len(_BOM)
         is_first = False
@@ -198,10 +198,10 @@ def _pieces(
             yield LineRows(data[:whole], ends, row, start)
             row += len(ends)
             start += whole
-        kept = data[whole:]
+        rest = data[whole:]
         if not read:
             return
-        if len(kept) > LONGEST_ROW:
+        if len(rest) > LONGEST_ROW:
             raise SourceError(
                 f"{file} has a row of more than {LONGEST_ROW >> 20} MiB.",
                 f"It is row {row + 1}.",

@@ -194,12 +194,12 @@ class GcsStore:
         server_copy.move(self, self._copy, source, target, last)
 
     def _copy(self, source: str, target: str) -> None:
-        origin, blob = (self._bucket.blob(self._key(path)) for path in (source, target))
+        original, blob = (self._bucket.blob(self._key(path)) for path in (source, target))
         token = None
         # By another process, in the meantime.
         with contextlib.suppress(AlreadyInStoreError), self._explained(source):
             while True:
-                token, _, _ = blob.rewrite(origin, token, if_generation_match=0, timeout=_TIMEOUT)
+                token, _, _ = blob.rewrite(original, token, if_generation_match=0, timeout=_TIMEOUT)
                 if token is None:
                     return
 

@@ -154,15 +154,15 @@ class HttpStore(ReadOnlyStore):
 
     def _blocks(self, path: str, response: requests.Response) -> Iterator[bytes]:
         length = response.headers.get("Content-Length", "")
-        came = 0
+        received = 0
         try:
             for block in response.raw.stream(BLOCK, decode_content=False):
-                came += len(block)
+                received += len(block)
                 yield block
         except (urllib3.exceptions.HTTPError, requests.RequestException, OSError) as error:
             raise self._silent(path, type(error).__name__) from error
-        if length.isdecimal() and came < int(length):
-            raise self._silent(path, f"{came:,} of {length} bytes came")
+        if length.isdecimal() and received < int(length):
+            raise self._silent(path, f"{received:,} of {length} bytes came")
 
     @property
     def _session(self) -> requests.Session:

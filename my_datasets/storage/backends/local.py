@@ -217,20 +217,20 @@ def _locked(target: Path) -> Iterator[None]:
 
 def _copy(source: Path | bytes, target: Path, sha256: str, on_bytes: OnBytes) -> None:
     """Writes a durable copy of a source with the given SHA-256."""
-    found, told = hashlib.sha256(), 0
+    found, reported = hashlib.sha256(), 0
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(target.open("xb", buffering=0))
         try:
             for block in _blocks(source):
                 found.update(block)
                 _write(file, block)
-                told += len(block)
+                reported += len(block)
                 on_bytes(len(block))
             if found.hexdigest() != sha256:
                 raise altered(source, sha256, found.hexdigest())
             os.fsync(file.fileno())
         except BaseException:
-            on_bytes(-told)
+            on_bytes(-reported)
             raise
 
 

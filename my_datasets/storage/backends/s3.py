@@ -185,7 +185,7 @@ class S3Store:
         )
         self._require(begun, "UploadId")
         upload = {**where, "UploadId": begun["UploadId"]}
-        whole, told = hashlib.sha256(), 0
+        whole, reported = hashlib.sha256(), 0
         parts: list[dict[str, Any]] = []
         try:
             while data := file.read(part):
@@ -199,7 +199,7 @@ class S3Store:
                 parts.append(
                     {"PartNumber": number, "ETag": done["ETag"], "ChecksumSHA256": checksum}
                 )
-                told += len(data)
+                reported += len(data)
                 on_bytes(len(data))
             if whole.hexdigest() != sha256:
                 raise altered(source, sha256, whole.hexdigest())
@@ -208,7 +208,7 @@ class S3Store:
             )
             self._require(done, "ETag")
         except BaseException:
-            on_bytes(-told)
+            on_bytes(-reported)
             with contextlib.suppress(failures.BotoCoreError, failures.ClientError):
                 self._client.abort_multipart_upload(**upload)
             raise
@@ -232,14 +232,14 @@ class S3Store:
         server_copy.move(self, self._copy, source, target, last)
 
     def _copy(self, source: str, target: str) -> None:
-        origin = {"Bucket": self._bucket, "Key": self._key(source)}
+        copy_source = {"Bucket": self._bucket, "Key": self._key(source)}
         with self._explained(source):
             # In parts, where it is too large for one request.
             config = TransferConfig(
                 multipart_threshold=_LARGEST_COPY, multipart_chunksize=_LARGEST_COPY,
                 use_threads=False,
             )  # fmt: skip
-            self._client.copy(origin, self._bucket, self._key(target), Config=config)
+            self._client.copy(copy_source, self._bucket, self._key(target), Config=config)
 
     def delete(self, path: str) -> None:
         with self._explained(path):

@@ -65,10 +65,10 @@ def check_constraints_again(
         found = examine.examine(
             subject.path, subject.declared, scratch, Examination(leaves, declared), workers=workers
         )
-        for feature, told in violations(found, declared):
+        for feature, found_value in violations(found, declared):
             yield Issue(
                 "constraint", f"feature {feature}", "Values violate the builder's constraints.",
-                ANEW, found=told,
+                ANEW, found=found_value,
             )  # fmt: skip
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

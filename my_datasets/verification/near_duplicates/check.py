@@ -132,7 +132,7 @@ def _pairs(one: Side, other: Side, most: float) -> Pairs:
 
 
 def _issue_of(one: Side, other: Side, names: tuple[str, str], found: Pairs) -> Issue:
-    counts = [int(side.copies[there].sum()) for side, there in
+    counts = [int(side.copies[copied].sum()) for side, copied in
               ((one, found.one), (other, found.other))]  # fmt: skip
     pairs = "; ".join(
         f"{names[0]}: {one.place(a)}, and {names[1]}: {other.place(b)} ({one.said(distance)})"

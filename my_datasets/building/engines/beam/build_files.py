@@ -145,9 +145,9 @@ class BuildFiles:
         # Errors of the builder or its data come first; others may be their consequences.
         said.sort(key=lambda one: not one["is_ours"])
         if not said:
-            told = _told_by_runner(str(error))
-            if told is not None:
-                return told
+            reported = _told_by_runner(str(error))
+            if reported is not None:
+                return reported
             return BuildInterruptedError(
                 f"The runner failed while {stage}.",
                 f"It said: {_last_lines(str(error) or type(error).__name__)}",

@@ -111,11 +111,11 @@ class Surroundings:
         Raises:
           BuildInterruptedError: Something is missing, or has another version.
         """
-        here = versions()
+        own = versions()
         others = [
-            f"{name} {here.get(name, 'none')} (the building process has {wanted})"
+            f"{name} {own.get(name, 'none')} (the building process has {wanted})"
             for name, wanted in self.versions.items()
-            if here.get(name) != wanted
+            if own.get(name) != wanted
         ]
         if others:
             raise self._error(
@@ -189,12 +189,12 @@ def configured(options: Mapping[str, object]) -> dict[str, object]:
             fix=f'pass --beam-option environment_config=\'{{"command": "/ENV/bin/{PROGRAM}"}}'
             "', or leave it out if all machines have the environment at the same path",
         ) from error
-    brought = [name for name in _BRINGING if options.get(name)]
-    if Path(config["command"]).name == PROGRAM and brought:
+    unsupported = [name for name in _BRINGING if options.get(name)]
+    if Path(config["command"]).name == PROGRAM and unsupported:
         raise InvalidOptionError(
-            f"{PROGRAM} installs nothing, but {brought[0]} requires it.",
+            f"{PROGRAM} installs nothing, but {unsupported[0]} requires it.",
             fix="install everything in the environment of the workers, and leave out "
-            f"{brought[0]}; or pass Beam's own boot program as the command",
+            f"{unsupported[0]}; or pass Beam's own boot program as the command",
         )
     return {**options, "environment_config": json.dumps(config)}
 

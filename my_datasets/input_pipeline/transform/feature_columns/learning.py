@@ -217,9 +217,9 @@ class Quantiles:
             below = np.cumsum(self._counts)
             half = self._MOST // 2
             wanted = (below[-1] * np.arange(1, half + 1) + half - 1) // half
-            kept = np.unique(np.searchsorted(below, wanted))
-            self._values = self._values[kept]
-            self._counts = np.diff(below[kept], prepend=0)
+            positions = np.unique(np.searchsorted(below, wanted))
+            self._values = self._values[positions]
+            self._counts = np.diff(below[positions], prepend=0)
 
     def boundaries(self, parts: int) -> list[float]:
         """Returns the first number of each range except the first.

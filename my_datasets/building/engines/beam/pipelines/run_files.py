@@ -284,17 +284,17 @@ def _of_collection(
         for report in attempt.reports:
             _add(found, report, is_witness=name not in committed)
     for number, (name, said) in enumerate(sorted(committed.items())):
-        there = attempts.get(name, _Attempt())
-        seen = sum(state.seen for state in there.units.values())
-        if (len(there.reports), seen) != (said["reports"], said["seen"]):
+        found_attempt = attempts.get(name, _Attempt())
+        seen = sum(state.seen for state in found_attempt.units.values())
+        if (len(found_attempt.reports), seen) != (said["reports"], said["seen"]):
             raise LostExamplesError(
                 f"A part of split {item.name!r} is not as it was written.",
                 f"Expected: {said['seen']:,} examples in {said['reports']} runs; found: "
-                f"{seen:,} in {len(there.reports)}",
+                f"{seen:,} in {len(found_attempt.reports)}",
                 f"In {work.place}",
                 fix="run the same again; if it fails again, please report it",
             )
-        found.state.units[number] = there.units[0]
+        found.state.units[number] = found_attempt.units[0]
     return found
 
 
