@@ -86,7 +86,7 @@ def file_error(error: OSError) -> MyDatasetsError | None:
         return None
     return FileAccessError(
         f"{error}." if error.filename is None else f"{place}: {error.strerror}.",
-        fix=_FIXES.get(error.errno, "correct the path, or look at what is there"),
+        fix=_FIXES.get(error.errno, "correct the path, or check what is at it"),
     )
 
 

@@ -80,7 +80,7 @@ def _no_manifest(found: str) -> Issue:
 def _unreadable(name: str, error: Exception) -> Issue:
     unless_out_of_memory(error)
     if isinstance(error, FileNotFoundError):
-        return Issue("missing-metadata", name, "The file is not there.", ANEW)
+        return Issue("missing-metadata", name, "The file is missing.", ANEW)
     if isinstance(error, UnregisteredFeatureError):
         return Issue("unregistered-feature", name, error.problem, error.fix)
     if isinstance(error, IncompleteVersionError):

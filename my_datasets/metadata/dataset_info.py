@@ -158,7 +158,7 @@ def _checked(given: object) -> dict[str, Any]:
     if len({one["name"] for one in info["splits"]}) < len(info["splits"]):
         raise _MalformedError("two splits have one name")
     if len(set(names)) < len(names):
-        raise _MalformedError("a shard belongs to two splits, or is there twice")
+        raise _MalformedError("a shard belongs to two splits, or is listed twice")
     return info
 
 

@@ -128,7 +128,7 @@ def _chosen(key: Mapping[str, Any], tree: Tree) -> Any:
     if "featureKey" in key:
         if not isinstance(tree, Mapping) or key["featureKey"] not in tree:
             raise IncompleteVersionError(
-                f"supervised_keys name a feature {key['featureKey']!r}, which is not there.",
+                f"supervised_keys name a feature {key['featureKey']!r}, which does not exist.",
                 "dataset_info.json and features.json do not belong together.",
                 fix="build or pull the version again",
             )

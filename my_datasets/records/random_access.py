@@ -303,7 +303,7 @@ class _Files:
             with contextlib.suppress(FileNotFoundError):
                 self._fetch(shard.path)
                 return self._at(shard.path, shard.length)
-        raise _changed(shard.path, "it is taken away as often as it is fetched")
+        raise _changed(shard.path, "it is evicted as often as it is fetched")
 
     def _at(self, path: Path, length: int) -> "_Opened":
         state = path.stat()

@@ -229,7 +229,7 @@ class Lock:
             f"{str(reference)!r} is locked by {self.path}",
             f"Expected: {found.expected}",
             f"Found: {found.found}",
-            fix="build or pull the locked one; or, if this one shall hold from now on: "
+            fix="build or pull the locked version; or, to accept this one, run "
             f"my-datasets lock {reference}",
         )
 
@@ -246,8 +246,8 @@ class Lock:
                 f"{str(reference)!r} is locked by {self.path}",
                 f"Expected: digest {locked.digest[:16]}",
                 f"Found: digest {digest[:16]}",
-                fix="pull from where the locked one is; or, if this one shall hold from now "
-                f"on: my-datasets pull --no-lock, then my-datasets lock {reference}",
+                fix="pull from the store of the locked version; or, to accept this one, run "
+                f"my-datasets pull --no-lock, then my-datasets lock {reference}",
             )
 
     def difference(

@@ -242,7 +242,7 @@ def _not_prepared(
         near,
         f"Versions in code: {offer.described(reference.config)}" if offer.versions else "",
         *(f"Not readable: {one}" for one in unreadable),
-        fix=f"ask the owner of what is not readable for access; or {how}" if unreadable else how,
+        fix=f"ask the owner of unreadable versions for access; or {how}" if unreadable else how,
     )
 
 

@@ -60,7 +60,7 @@ def tell(
         whole = f"{name}/{config}:{version}" if config else f"{name}:{version}"
         if version > chosen and (whole, why) not in _told:
             _told.add((whole, why))
-            _LOGGER.warning("%s is passed over, as it is blocked: %s", whole, why)
+            _LOGGER.warning("%s is skipped because it is blocked: %s", whole, why)
 
 
 def choose(

@@ -59,10 +59,9 @@ class Lease:
         """
         if self._is_lost or _now() - self._renewed >= BELIEVED:
             raise BuildInterruptedError(
-                f"Another process may have gone on with what this one does in {self._path} of "
-                f"{self._store.url}.",
-                "This one could not say there in time that it lives.",
-                "What was finished is kept.",
+                f"Another process may have taken over {self._path} of {self._store.url}.",
+                "This process could not renew its lease in time.",
+                "Finished work is kept.",
                 fix="run the same again",
             )
 

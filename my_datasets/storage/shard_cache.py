@@ -172,7 +172,7 @@ class ShardCache:
             time.sleep(_PAUSE_SECONDS)  # a file being fetched may be evicted once complete
         if not has_room:
             _LOGGER.warning(
-                "%s has %s for a while, more than %s: so much is being read at the same time.",
+                "%s temporarily has %s, more than %s: that much is being read at once.",
                 self.directory, human_size(used + size), human_size(self.most),
             )  # fmt: skip
         return True
@@ -254,8 +254,8 @@ class ShardCache:
 
 def _no_cache(directory: Path) -> DataDirError:
     return DataDirError(
-        f"{directory} has files, and was not made as a cache by this package.",
-        f"Expected: a file {_MARKER}, and a folder {_USED} that is no link",
+        f"{directory} has files, and was not created as a cache by this package.",
+        f"Expected: a file {_MARKER}, and a folder {_USED} that is not a link",
         "A cache removes files to make room",
         fix="name another cache_dir; if it is the cache of an earlier release of my_datasets, "
         "delete it",

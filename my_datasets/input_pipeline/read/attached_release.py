@@ -177,6 +177,6 @@ def _not_attached(version_dir: Path, found: str) -> NotPreparedError:
     return NotPreparedError(
         f"{version_dir} says that its shards are in a store, and cannot be read.",
         f"Found: {found}",
-        "Where shards come from is known from this machine's state, never from the directory",
+        "The origin of shards is read from this machine's state, never from the directory",
         fix="attach the release again: my_datasets.attach(REFERENCE, STORE)",
     )

@@ -99,7 +99,7 @@ def lost(topic: Topic | str, partition: int, offset: int, low: int, high: int) -
     else:
         why = f"{low - offset:,} messages from there on were removed by retention or by hand"
     return LostMessagesError(
-        f"Messages of {name} that were to be read are gone.",
+        f"Messages of {name} that were to be read no longer exist.",
         f"Partition {partition}, offset {offset}; available: {low} to before {high}",
         why,
         fix="use another start (and group), or continue with the remaining messages by "

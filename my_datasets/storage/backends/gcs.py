@@ -222,7 +222,7 @@ class GcsStore:
         return StoreUnavailableError(
             f"{self.url} does not answer, or not well.",
             f"It was about {path}: {found}",
-            fix="see that the network is there, then run the same again",
+            fix="check the network, then run the same again",
         )
 
     @contextlib.contextmanager

@@ -133,7 +133,7 @@ class HttpStore(ReadOnlyStore):
             if not _may_lead(url, target):
                 raise self._odd(
                     path, f"a redirect to {clipped(parts_without_secrets(target))}",
-                    "if you trust what is there, give the address of that store",
+                    "if you trust that server, give the address of its store",
                 )  # fmt: skip
             url = target
         raise self._odd(path, f"more than {_MOST_REDIRECTS} redirects")
@@ -178,7 +178,7 @@ class HttpStore(ReadOnlyStore):
         return StoreUnavailableError(
             f"{self.url} does not answer, or not well.",
             f"It was about {path}: {found}",
-            fix="see that the network and the server are there, then run the same again",
+            fix="check the network and the server, then run the same again",
         )
 
     def _odd(self, path: str, found: str, fix: str = "use a server for static files") -> StoreError:

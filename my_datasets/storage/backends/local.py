@@ -292,7 +292,7 @@ def _explained(path: str, url: str) -> Iterator[None]:
         raise
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise NotInStoreError(
-            f"{url} has no file {path}.", fix="look with my-datasets ls what is there"
+            f"{url} has no file {path}.", fix="list what is there with my-datasets ls"
         ) from error
     except FileExistsError as error:
         raise AlreadyInStoreError(

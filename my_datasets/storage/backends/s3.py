@@ -273,7 +273,7 @@ class S3Store:
             raise StoreUnavailableError(
                 f"{self.url} does not answer, or not well.",
                 f"It was about {path}: {type(error).__name__}",
-                fix="see that the network and the endpoint are there, then run the same again",
+                fix="check the network and the endpoint, then run the same again",
             ) from error
 
     def _translated(self, path: str, error: failures.ClientError) -> StoreError:

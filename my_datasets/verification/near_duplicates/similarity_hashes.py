@@ -71,7 +71,7 @@ class ImageHashes:
 
     @contextlib.contextmanager
     def noting(self, target: Path) -> Iterator[Take]:
-        """See `observer.Watch`."""
+        """See `observer.ExampleObserver`."""
         begin = 0
         with target.open("wb") as file:
 
@@ -144,7 +144,7 @@ class TextSignatures:
 
     @contextlib.contextmanager
     def noting(self, target: Path) -> Iterator[Take]:
-        """See `observer.Watch`."""
+        """See `observer.ExampleObserver`."""
         begin = 0
         sign = SignatureMaker()
         with target.open("wb") as file:

@@ -72,7 +72,7 @@ class ColumnHashes:
 
     @contextlib.contextmanager
     def noting(self, target: Path) -> Iterator[Take]:
-        """See `observer.Watch`."""
+        """See `observer.ExampleObserver`."""
         parts: list[Array] = []
 
         def take(values: Any) -> None:
