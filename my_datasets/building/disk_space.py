@@ -105,7 +105,7 @@ def _translate(error: Exception, data_dir: Path) -> MyDatasetsError | None:
     chain = list(_chain(error))
     full = next(filter(_is_full, chain), None)
     if full is not None:
-        # This may not be the data directory: archives, for one, may be extracted elsewhere.
+        # This may not be the data directory: archives, for example, may be extracted elsewhere.
         place = Path(full.filename) if isinstance(full, OSError) and full.filename else data_dir
         free = shutil.disk_usage(_existing(place)).free
         return DiskFullError(
@@ -164,7 +164,7 @@ def _is_not_writable(error: BaseException, data_dir: Path) -> bool:
 def _is_gone(error: BaseException, data_dir: Path) -> TypeGuard[OSError]:
     if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str):
         return False
-    # A source file elsewhere that is not there is not the data directory's fault.
+    # A source file that is missing elsewhere is not the data directory's fault.
     return Path(os.path.abspath(error.filename)).is_relative_to(
         Path(os.path.abspath(data_dir)).parent
     )

@@ -46,7 +46,7 @@ class BuildOptions:
       engine: `local`, or `beam`, which runs the builder's units on other machines; builders with
         Beam collections always run there.
       beam_options: Options of Beam's pipelines, by their names without `--`; `runner` among them.
-      destination: A data directory in an object store, used in place of the builder's own:
+      destination: A data directory in an object store, used instead of the builder's own:
         `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
       report: Called with the progress about once a second; by default a progress bar like TFDS's.
     """

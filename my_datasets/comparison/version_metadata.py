@@ -23,7 +23,7 @@ class ComparedVersion:
     Attributes:
       metadata: Its metadata, read at most once.
       declared: The declarations in its metadata; None if they cannot be read.
-      manifest: Its manifest; None if there is none that can be read.
+      manifest: Its manifest; None if it is missing or cannot be read.
       issues: The issues found while reading them.
     """
 

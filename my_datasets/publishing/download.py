@@ -54,8 +54,8 @@ def fetch(
 ) -> Fetched:
     """Downloads files of a release to a directory; each gets its name once it is verified.
 
-    Files in the directory are used if they are known to be verified, or after hashing. Nobody else
-    may write to the directory.
+    Files in the directory are used if they are known to be verified, or after hashing. No other
+    process may write to the directory.
 
     Args:
       ledger: The client of the store.

@@ -34,8 +34,8 @@ class Distribution:
     Attributes:
       whole: Whether all of them are integers.
       count: The number of numbers.
-      least: The smallest number; infinite if there is none.
-      most: The largest number; minus infinite if there is none.
+      least: The smallest number; infinite if there are no numbers.
+      most: The largest number; minus infinite if there are no numbers.
       mean: The mean, in extended precision.
       squares: The sum of squared deviations from the mean.
       level: The number of low bits of a float64 that buckets drop; it never decreases.

@@ -345,7 +345,7 @@ def shelf_file(number, size=1000):
 
 
 def test_a_cache_is_made_in_no_folder_that_has_files(victim):
-    with pytest.raises(DataDirError, match=r"(?s)has files, and was not created as a cache.*another"):
+    with pytest.raises(DataDirError, match=r"(?s)files, and was not created as a cache.*another"):
         ShardCache(victim, 1)
 
 

@@ -117,7 +117,7 @@ def check_readable(features: tfds.features.FeatureConnector, dataset: str) -> No
     """Checks that TFDS can read what it writes for examples with missing values.
 
     TFDS's readers know the features from the code or from `features.json`. Both must say that a
-    value may be missing, and what stands for it.
+    value may be missing, and what replaces it.
 
     Raises:
       BuilderError: A feature is optional in a way that TFDS can write but not read.

@@ -66,7 +66,7 @@ class ChecksumTotals:
 
     @classmethod
     def from_json(cls, entry: list[int]) -> "ChecksumTotals":
-        """Returns the tally of a report's entry."""
+        """Returns the totals in a report's entry."""
         return cls(*entry)
 
     def __str__(self) -> str:
@@ -76,7 +76,7 @@ class ChecksumTotals:
 def of_some(
     data: Bytes, ends: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> ChecksumTotals:
-    """Returns the tally of some framed records.
+    """Returns the totals of some framed records.
 
     Args:
       data: Bytes that contain the records.
@@ -91,7 +91,7 @@ def of_some(
 def by_unit(
     data: Bytes, sizes: npt.NDArray[np.uint64], units: npt.NDArray[np.uint32]
 ) -> dict[int, ChecksumTotals]:
-    """Returns the tally of each unit.
+    """Returns the totals of each unit.
 
     Args:
       data: Adjacent framed records.
