@@ -22,7 +22,7 @@ _ALL = float(1 << 64)
 
 # Up to this many values are counted exactly, and this many are listed.
 _COUNTED = 1000
-_TOLD = 20
+_LISTED = 20
 # At most 2**12 texts are kept. A count is then off by at most 3.5 / 2**12 of the total: see
 # https://datasketches.apache.org/docs/Frequency/FrequentItemsErrorTable.html
 _LOG_KEPT = 12
@@ -187,7 +187,7 @@ class Top:
             sketch = frequent_strings_sketch.deserialize(self._sketch)
             sure = frequent_items_error_type.NO_FALSE_POSITIVES
             found = [(value, least) for value, _, least, _ in sketch.get_frequent_items(sure)]
-        return sorted(found, key=lambda one: (-one[1], str(one[0])))[:_TOLD]
+        return sorted(found, key=lambda one: (-one[1], str(one[0])))[:_LISTED]
 
     @property
     def is_exact(self) -> bool:

@@ -27,7 +27,7 @@ from my_datasets.verification.observer import ExampleObserver, Take
 from my_datasets.verification.report import Level
 
 # The maximum number of issues per shard.
-_MOST_TOLD = 5
+_MOST_ISSUES = 5
 # Records that are decoded together.
 _AT_ONCE = 256
 
@@ -113,7 +113,7 @@ def check_examples(
                         take(values)
                     continue
                 mismatches += 1
-                if mismatches <= _MOST_TOLD:
+                if mismatches <= _MOST_ISSUES:
                     issues.append(_mismatch_issue(path, row + begin, wrong))
             row += len(records)
     except shard_reader.UnknownFormatError as error:

@@ -45,7 +45,7 @@ _log = get_logger(__name__)
 # Seconds between probes during an outage, and the timeout of a probe.
 _EVERY, _ANSWER = 1.0, 1.0
 # Seconds before an outage is logged: idle connections are closed now and then.
-_WORTH_TELLING = 5.0
+_WARN_AFTER = 5.0
 
 # Seconds to wait for messages at a time.
 _WAIT = 0.1
@@ -145,7 +145,7 @@ class Outage:
             self.is_over()
         elif now - self._begin > self._patience:
             raise self._connection.failed(self._reason, f"For {now - self._begin:.0f} seconds")
-        elif not self._is_told and now - self._begin > _WORTH_TELLING:
+        elif not self._is_told and now - self._begin > _WARN_AFTER:
             self._is_told = True
             _log.warning(
                 "%s does not answer; waiting at most %.0f s: %s",

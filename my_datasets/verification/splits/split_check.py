@@ -32,7 +32,7 @@ from my_datasets.verification.splits.split_rules import Declaration, Hashed, Str
 _SHOWN = 5
 
 # The maximum number of issues.
-_MOST_TOLD = 5
+_MOST_ISSUES = 5
 
 
 def check_valued(
@@ -123,7 +123,7 @@ def check_stratified(
         off = counts - _closest(counts, shares)
         is_wrong = np.abs(off).max(axis=1, initial=0) > (1 + slack if slack else 0)
         wrong += int(is_wrong.sum())
-        for row in np.flatnonzero(is_wrong)[: _MOST_TOLD - len(shown)]:
+        for row in np.flatnonzero(is_wrong)[: _MOST_ISSUES - len(shown)]:
             at = int(np.argmax(np.abs(off[row])))
             some = next(i for i, count in enumerate(counts[row]) if count)
             total = _source_rows(int(counts[row].sum()), shares)

@@ -67,7 +67,7 @@ _LOGGER = get_logger(__name__)
 # Its name: `setup.py` declares it, and pip installs it beside the `python` of the environment.
 PROGRAM = "my-datasets-beam-worker"
 # Options of pipelines with dependencies that workers must install or load first.
-_BRINGING = (
+_DEPENDENCY_OPTIONS = (
     "requirements_file", "setup_file", "extra_package", "extra_packages", "files_to_stage",
     "save_main_session",
 )  # fmt: skip
@@ -189,7 +189,7 @@ def configured(options: Mapping[str, object]) -> dict[str, object]:
             fix=f'pass --beam-option environment_config=\'{{"command": "/ENV/bin/{PROGRAM}"}}'
             "', or leave it out if all machines have the environment at the same path",
         ) from error
-    unsupported = [name for name in _BRINGING if options.get(name)]
+    unsupported = [name for name in _DEPENDENCY_OPTIONS if options.get(name)]
     if Path(config["command"]).name == PROGRAM and unsupported:
         raise InvalidOptionError(
             f"{PROGRAM} installs nothing, but {unsupported[0]} requires it.",
