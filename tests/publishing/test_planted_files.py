@@ -377,7 +377,7 @@ def test_a_cache_writes_and_removes_nothing_through_links(tmp_path, victim):
     assert shelf.path_of(wanted.key).read_bytes() == data
     shutil.rmtree(shelf.directory / ".used")
     (shelf.directory / ".used").symlink_to(victim)
-    with pytest.raises(DataDirError, match="is no link"):
+    with pytest.raises(DataDirError, match="is not a link"):
         ShardCache(shelf.directory, 1500)
 
 
