@@ -173,11 +173,11 @@ def _refuse_blocked(builder: tfds.core.DatasetBuilder, request: Request) -> None
 def _not_prepared(builder: tfds.core.DatasetBuilder) -> NotPreparedError:
     root = os.fspath(builder.data_dir_root)
     missing = "" if addresses.as_path(root).is_dir() else " (that directory does not exist)"
-    there = version_select.prepared(builder.name, builder.builder_config_name, root)
+    prepared = version_select.prepared(builder.name, builder.builder_config_name, root)
     return NotPreparedError(
         f"Dataset {builder.info.full_name!r} is not prepared.",
         f"Searched: {root}{missing}",
-        f"Versions prepared there: {there}",
+        f"Versions prepared there: {prepared}",
         fix=f"my-datasets build {reference_to(builder)} --data-dir {root}, or load with "
         "download=True",
     )

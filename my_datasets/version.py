@@ -121,7 +121,7 @@ class Version(os.PathLike[str]):
     def _is_remote(self) -> bool:
         return addresses.is_remote(self.url)
 
-    def _here(self) -> Path:
+    def _local_dir(self) -> Path:
         """Returns the directory, for what needs all files on this machine."""
         if self._is_remote:
             raise in_an_object_store(self.url)
@@ -207,7 +207,7 @@ class Version(os.PathLike[str]):
         """
         from my_datasets.verification.verifier import verify
 
-        return verify(self._here(), **options)
+        return verify(self._local_dir(), **options)
 
     def diff(self, other: Reference, *, workers: int | None = None) -> "Diff":
         """Returns what changed from this version to another one.
@@ -221,7 +221,7 @@ class Version(os.PathLike[str]):
         """
         from my_datasets.comparison.diff import diff
 
-        return diff(self._here(), open(other)._here(), workers=workers)
+        return diff(self._local_dir(), open(other)._local_dir(), workers=workers)
 
     def publish(self, store: str | os.PathLike[str], **options: Any) -> "Published":
         """Publishes the version as a release; see `my_datasets.publish`.
@@ -231,7 +231,7 @@ class Version(os.PathLike[str]):
         """
         from my_datasets.publishing.publisher import publish
 
-        return publish(self._here(), store, **options)
+        return publish(self._local_dir(), store, **options)
 
     def export(
         self,

@@ -276,7 +276,7 @@ WHY = "Half of the labels are wrong."
 def test_wildcards_pass_over_blocked_versions_and_say_so(data_dir, tmp_path, block, caplog):
     block(v1_1_0=WHY)
     reference = f"{NAME}:1.*.*"
-    told = f"{NAME}:1.1.0 is passed over, as it is blocked: {WHY}"
+    told = f"{NAME}:1.1.0 is skipped because it is blocked: {WHY}"
     for call in (
         lambda: loaded(reference, data_dir),
         lambda: my_datasets.source(reference, data_dir=data_dir).name[-5:],
@@ -343,13 +343,13 @@ def test_where_all_that_is_prepared_is_blocked_another_one_is_built(tmp_path, bl
     build(tmp_path, "1.0.0")
     block(v1_0_0=WHY, v1_2_0="Too new.")
     assert loaded(f"{NAME}:1.*.*", tmp_path) == "1.1.0"
-    assert "1.0.0 is passed over" not in caplog.text  # it is older
-    assert f"{NAME}:1.2.0 is passed over, as it is blocked: Too new." in caplog.text
+    assert "1.0.0 is skipped" not in caplog.text  # it is older
+    assert f"{NAME}:1.2.0 is skipped because it is blocked: Too new." in caplog.text
     version_select._told.clear()
     caplog.clear()
     (done,) = builders_from_code(f"{NAME}:1.*.*", data_dir=tmp_path)
     assert str(done.version) == "1.1.0"
-    assert f"{NAME}:1.2.0 is passed over, as it is blocked: Too new." in caplog.text
+    assert f"{NAME}:1.2.0 is skipped because it is blocked: Too new." in caplog.text
     said = message(errors.VersionBlockedError, lambda: loaded(NAME, tmp_path))
     assert "1.2.0: Too new." in said
 

@@ -1,1 +1,1 @@
-"""The base class of all builders in this package, and how TFDS finds them."""
+"""The seam to TFDS: the base classes of builders, their fingerprints, downloads and builds."""

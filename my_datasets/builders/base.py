@@ -164,7 +164,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
 
         Args:
           name: The file's name. In the checksums file, the line that ends with this name gives the
-            file's origin in place of a download URL.
+            file's origin instead of a download URL.
 
         Raises:
           SourceError: The file is missing, or its checksum is not recorded.

@@ -1,4 +1,8 @@
-"""Converts a builder's declarations to an engine job, and the results to what TFDS records."""
+"""Converts a builder's declarations to an engine job, and the results to what TFDS records.
+
+It also has what such a build shows and records: TFDS's progress bar, and the command that rebuilds
+the version.
+"""
 
 import hashlib
 import inspect
@@ -26,6 +30,22 @@ from my_datasets.building.progress import BuildProgress
 from my_datasets.building.units import SplitInput, Units
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import BuilderError, SplitNotFoundError
+
+_MIB = 1 << 20
+_OURS = "my_datasets"
+
+_LOGGER = get_logger(__name__)
+# Records per row group of a Parquet shard: a few MB for records of usual size.
+_PARQUET_BATCH = 1000
+# Formats that this package's engine writes. TFDS writes the others: those whose positions it
+# records itself, and those that this package does not know.
+ENGINE_FORMATS = frozenset(
+    {
+        file_adapters.FileFormat.TFRECORD,
+        file_adapters.FileFormat.ARRAY_RECORD,
+        file_adapters.FileFormat.PARQUET,
+    }
+)
 
 
 class ProgressBar:
@@ -58,10 +78,6 @@ class ProgressBar:
         """Removes the bar."""
         if self._bar is not None:
             self._bar.close()
-
-
-_MIB = 1 << 20
-_OURS = "my_datasets"
 
 
 def rebuild_command(
@@ -99,21 +115,6 @@ def rebuild_command(
     if options.on_error == "quarantine":
         words += ["--on-error", "quarantine", "--max-quarantined", str(options.max_quarantined)]
     return shlex.join(words)
-
-
-_LOGGER = get_logger(__name__)
-
-# Records per row group of a Parquet shard: a few MB for records of usual size.
-_PARQUET_BATCH = 1000
-# Formats that this package's engine writes. TFDS writes the others: those whose positions it
-# records itself, and those that this package does not know.
-ENGINE_FORMATS = frozenset(
-    {
-        file_adapters.FileFormat.TFRECORD,
-        file_adapters.FileFormat.ARRAY_RECORD,
-        file_adapters.FileFormat.PARQUET,
-    }
-)
 
 
 def split_inputs(generators: object, builder: tfds.core.DatasetBuilder) -> list[SplitInput]:

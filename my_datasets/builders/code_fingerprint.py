@@ -1,7 +1,8 @@
-"""The fingerprint of a builder: a hash of everything that determines its data.
+"""The fingerprint of a builder, a hash of all that determines its data, and the check against it.
 
 Source code is hashed by its syntax tree: comments, formatting and docstrings do not count. Only
 code in the builder's own package counts: a new release of NumPy does not make a new dataset.
+Prepared data whose manifest has another fingerprint is stale.
 """
 
 import hashlib
@@ -33,6 +34,9 @@ _FIRST_RULE = "1"
 # Config attributes that are documentation, or that have their own entry in the fingerprint.
 _FOR_READERS = ("description", "release_notes", "tags", "version", "supported_versions")
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+_LOGGER = get_logger(__name__)
+_warned: set[str] = set()
 
 
 def fingerprint(builder: tfds.core.DatasetBuilder, rule: str = RULE) -> dict[str, str]:
@@ -190,11 +194,6 @@ def _typed_in(cls: type) -> list[ModulePart]:
 
 def _hash(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-_LOGGER = get_logger(__name__)
-
-_warned: set[str] = set()
 
 
 def limiting_options(

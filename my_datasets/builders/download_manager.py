@@ -1,8 +1,9 @@
-"""A TFDS download manager whose files are fetched by this package.
+"""A TFDS download manager whose files are fetched and verified by this package.
 
 Files are put into TFDS's own cache, where TFDS would have put them, before TFDS looks for them; so
 its cache, `--manual_dir` and its extraction work as usual. TFDS itself handles addresses other than
-HTTP, and downloads that should be repeated or registered again.
+HTTP, and downloads that should be repeated or registered again. Small source files may ship in the
+builder's own folder; these are verified too.
 """
 
 import contextlib
@@ -29,6 +30,8 @@ from my_datasets.downloads.fetching import FetchedFile
 from my_datasets.errors import ChecksumError, SourceError
 from my_datasets.storage import addresses
 
+_BY_TFDS = tfds.download.DownloadManager.download
+
 
 def verify_embedded(path: Path, *, size: int, sha256: str, recorded_in: str) -> None:
     """Checks a source file against its size in bytes and SHA-256, as `recorded_in` a file.
@@ -54,9 +57,6 @@ def verify_embedded(path: Path, *, size: int, sha256: str, recorded_in: str) -> 
             fix="if it is damaged, reinstall the package that contains the builder; if it is "
             "another edition, record it and raise the dataset's VERSION",
         )
-
-
-_BY_TFDS = tfds.download.DownloadManager.download
 
 
 class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]

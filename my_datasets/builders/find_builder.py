@@ -148,12 +148,12 @@ def _exact(
         return reference  # TFDS uses the version in the code
     offer = available_versions.of_class(cls) if cls is not None else DeclaredVersions()
     default = cls.default_builder_config if cls is not None else None
-    there = []
+    prepared = []
     for root in roots(data_dir):
         folder = addresses.as_path(root) / reference.name
         config = reference.config or (default.name if default else layout.default_config(folder))
-        there += [one for one in layout.prepared_versions_of(folder) if one.config == config]
-    choice = version_select.choose(reference.version, there, offer.blocked)
+        prepared += [one for one in layout.prepared_versions_of(folder) if one.config == config]
+    choice = version_select.choose(reference.version, prepared, offer.blocked)
     config = reference.config or (default.name if default else None)
     found = choice.version.version if choice.version else None
     # If all matching versions are blocked, TFDS would use one of them.

@@ -1,4 +1,7 @@
-"""Builds versions in an object store, where they become visible only once they are complete."""
+"""Builds versions in an object store, where they become visible only once they are complete.
+
+A version is built on this machine, or by Beam's workers, and `Destination` uploads it.
+"""
 
 import functools
 import hashlib
@@ -145,7 +148,7 @@ class Destination:
           StoreError: The store cannot be accessed.
         """
         store = self._store
-        there = {one.path.removeprefix(f"{self.folder}/"): one for one in store.list(self.folder)}
+        stored = {one.path.removeprefix(f"{self.folder}/"): one for one in store.list(self.folder)}
         names = {path.name for path in version_dir.iterdir()}
         shards = _shards(version_dir)
 
@@ -161,9 +164,9 @@ class Destination:
         rest = sorted(names - set(METADATA_FILES))
         for name, size in zip(rest, processes.ordered_results(put, rest, _AT_ONCE), strict=True):
             report(name, size)
-        self._check_whole(shards, names, there)
+        self._check_whole(shards, names, stored)
         check()
-        self._tidy(shards, names, there)
+        self._tidy(shards, names, stored)
         self._put_default_config(store, version_dir)
         for name in sorted(METADATA_FILES):
             report(name, put(name))
@@ -173,12 +176,12 @@ class Destination:
         upsert.put(store, path, source, regular_files.sha256_of(source))
 
     def _check_whole(
-        self, shards: Mapping[str, ShardContent], names: set[str], there: Mapping[str, StoredFile]
+        self, shards: Mapping[str, ShardContent], names: set[str], stored: Mapping[str, StoredFile]
     ) -> None:
         missing = sorted(
             name
             for name, shard in shards.items()
-            if name not in names and (name not in there or there[name].bytes != shard.bytes)
+            if name not in names and (name not in stored or stored[name].bytes != shard.bytes)
         )
         if missing:
             raise BuildInterruptedError(
@@ -187,10 +190,10 @@ class Destination:
                 fix="make sure that nothing else writes there, then build with --restart",
             )
 
-    def _tidy(self, shards: Iterable[str], names: set[str], there: Iterable[str]) -> None:
+    def _tidy(self, shards: Iterable[str], names: set[str], stored: Iterable[str]) -> None:
         """Removes files in the version's folder that unfinished builds left behind."""
         known = names | {path.name for name in shards for path in shard_writing.beside(Path(name))}
-        for name in sorted(set(there) - known):
+        for name in sorted(set(stored) - known):
             _LOGGER.warning("Removing %s/%s, left behind by an interrupted build.", self, name)
             self._store.delete(f"{self.folder}/{name}")
 
@@ -273,7 +276,7 @@ def build(builder: "Builder", url: str, options: PrepareOptions, how: BuildOptio
     version_dir = scratch / destination.folder
     with (
         disk_space.explained(version_dir),
-        _alone(version_dir),
+        _locked(version_dir),
         destination.held(scratch) as lease,
     ):
         if destination.is_prepared():
@@ -323,7 +326,7 @@ def _is_wanted(
 
 
 @contextmanager
-def _alone(version_dir: Path) -> Iterator[None]:
+def _locked(version_dir: Path) -> Iterator[None]:
     version_dir.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(version_dir.parent / f".{version_dir.name}.delivering.lock")
     try:

@@ -29,7 +29,7 @@ def batches(
     before the generator continues.
 
     Args:
-      examples: The generator's pairs; an `InvalidValue` in place of an example stands for one that
+      examples: The generator's pairs; an `InvalidValue` instead of an example stands for one that
         could not be read.
       limit: The most examples to yield; None for all.
       own: Copies an example; returns None if it cannot.

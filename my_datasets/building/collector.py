@@ -244,7 +244,7 @@ class Collector:
                     *self._encoded(where, batch.slice(0, half), keys, row),
                     *self._encoded(where, batch.slice(half), keys, row + half),
                 ]
-            self._misfit(misfit, where.unit, where.name, where.first + row, keys[row].as_py())
+            self._set_aside(misfit, where.unit, where.name, where.first + row, keys[row].as_py())
             return []
 
     def flush(self) -> None:
@@ -312,16 +312,16 @@ class Collector:
                 records.append(self._encoder.row(item))
                 fits.append(i)
             except InvalidValue as misfit:
-                self._misfit(misfit, unit, name, first + i, key)
+                self._set_aside(misfit, unit, name, first + i, key)
         return pa.concat_arrays(records or [pa.array([], pa.large_binary())]), fits
 
-    def _misfit(
-        self, misfit: InvalidValue, unit: int, name: str, position: int, key: object
+    def _set_aside(
+        self, invalid: InvalidValue, unit: int, name: str, position: int, key: object
     ) -> None:
         """Sets an example aside, or raises the error for it."""
         if not self._rules.quarantine:
-            raise misfit.as_error(self._rules.split, name, position, key) from (
-                misfit.__cause__ or misfit
+            raise invalid.as_error(self._rules.split, name, position, key) from (
+                invalid.__cause__ or invalid
             )
-        found = misfit.set_aside(self._rules.split, name, position, key)
+        found = invalid.set_aside(self._rules.split, name, position, key)
         self._state(unit).quarantined.append(found)

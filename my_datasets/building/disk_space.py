@@ -1,4 +1,7 @@
-"""Checks that the disk has enough free space."""
+"""Checks that the disk has enough space, and explains errors of the file system.
+
+Errors under a data directory are raised again as this package's errors, which say what to do.
+"""
 
 import contextlib
 import errno
@@ -38,6 +41,8 @@ _FIXES = {
     errno.ELOOP: "correct the path: its links lead back to themselves",
     errno.EMFILE: "allow more open files (ulimit -n)",
 }
+
+_LOGGER = get_logger(__name__)
 
 
 @contextmanager
@@ -83,7 +88,7 @@ def file_error(error: OSError) -> MyDatasetsError | None:
         return None
     return FileAccessError(
         f"{error}." if error.filename is None else f"{place}: {error.strerror}.",
-        fix=_FIXES.get(error.errno, "correct the path, or look at what is there"),
+        fix=_FIXES.get(error.errno, "correct the path, or check what is at it"),
     )
 
 
@@ -102,7 +107,7 @@ def _translate(error: Exception, data_dir: Path) -> MyDatasetsError | None:
     chain = list(_chain(error))
     full = next(filter(_is_full, chain), None)
     if full is not None:
-        # This may not be the data directory: archives, for one, may be extracted elsewhere.
+        # This may not be the data directory: archives, for example, may be extracted elsewhere.
         place = Path(full.filename) if isinstance(full, OSError) and full.filename else data_dir
         free = shutil.disk_usage(_existing(place)).free
         return DiskFullError(
@@ -119,10 +124,10 @@ def _translate(error: Exception, data_dir: Path) -> MyDatasetsError | None:
             f"The error was: {error}",
             fix="choose another --data-dir, or change the permissions",
         )
-    gone = next((link for link in chain if _is_gone(link, data_dir)), None)
-    if gone is not None:
+    missing = next((link for link in chain if _is_gone(link, data_dir)), None)
+    if missing is not None:
         return DataDirError(
-            f"{gone.filename} is gone: something removed it while {data_dir} was written.",
+            f"{missing.filename} is gone: something removed it while {data_dir} was written.",
             fix="make sure that nothing else removes files there, then run the same again",
         )
     short = next((link for link in chain if is_out_of_memory(link)), None)
@@ -161,7 +166,7 @@ def _is_not_writable(error: BaseException, data_dir: Path) -> bool:
 def _is_gone(error: BaseException, data_dir: Path) -> TypeGuard[OSError]:
     if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str):
         return False
-    # A source file elsewhere that is not there is not the data directory's fault.
+    # A source file that is missing elsewhere is not the data directory's fault.
     return Path(os.path.abspath(error.filename)).is_relative_to(
         Path(os.path.abspath(data_dir)).parent
     )
@@ -177,9 +182,6 @@ def _existing(path: Path) -> Path:
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
-
-
-_LOGGER = get_logger(__name__)
 
 
 def warn_of_units(job: "Job", journal: "Journal") -> None:

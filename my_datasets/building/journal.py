@@ -48,8 +48,8 @@ class FinishedShard:
     @property
     def files(self) -> dict[str, tuple[int, int]]:
         """The size and CRC-32C of all its files, by name."""
-        there = {name: (size, found) for name, (size, found) in self.beside.items()}
-        return {self.name: (self.bytes, self.checksum), **there}
+        existing = {name: (size, found) for name, (size, found) in self.beside.items()}
+        return {self.name: (self.bytes, self.checksum), **existing}
 
 
 @dataclass
@@ -84,13 +84,13 @@ class Journal:
         self.splits: dict[str, SplitState] = {}
         self.shards: dict[str, FinishedShard] = {}
         self._identity = identity
-        kept = self._load() if resume else False
-        if not kept:
+        is_resumed = self._load() if resume else False
+        if not is_resumed:
             staging.discard(directory)
             self.splits, self.shards = {}, {}
             directory.mkdir(parents=True)
         self._file = (directory / _JOURNAL).open("a", encoding="utf-8")
-        if kept:
+        if is_resumed:
             self._drop_unfinished()
         else:
             self._append({"identity": identity})

@@ -1,4 +1,4 @@
-"""The options of a build."""
+"""The options of a build, and the job that an engine gets: what to build, and what came of it."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,6 +16,11 @@ from my_datasets.metadata.content import ShardContent
 _MOST_MEMORY = 2 << 30
 # A worker needs at least this for one batch of examples with its copies.
 LEAST_MEMORY = 64 << 20
+
+WriteShard = Callable[[Path, Iterable[tuple[int, bytes]]], None]
+# Examines a shard that was just written: takes its path, the numbers of examples of the shard and
+# of its split, and an empty folder for files. The result must be picklable.
+Examine = Callable[[Path, int, int, Path], object]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +46,7 @@ class BuildOptions:
       engine: `local`, or `beam`, which runs the builder's units on other machines; builders with
         Beam collections always run there.
       beam_options: Options of Beam's pipelines, by their names without `--`; `runner` among them.
-      destination: A data directory in an object store, used in place of the builder's own:
+      destination: A data directory in an object store, used instead of the builder's own:
         `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
       report: Called with the progress about once a second; by default a progress bar like TFDS's.
     """
@@ -114,12 +119,6 @@ class BuildOptions:
         if self.on_error == "quarantine":
             options["on_error"] = self.on_error
         return options
-
-
-WriteShard = Callable[[Path, Iterable[tuple[int, bytes]]], None]
-# Examines a shard that was just written: takes its path, the numbers of examples of the shard and
-# of its split, and an empty folder for files. The result must be picklable.
-Examine = Callable[[Path, int, int, Path], object]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,7 @@
-"""The second stage: checks that the runs are complete, and plans the shards."""
+"""The second stage: checks that the runs are complete, and plans the shards.
+
+Where shuffling is disabled, examples are ordered by int keys, or as they were generated.
+"""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,6 +20,9 @@ from my_datasets.records.tf_example import pieces
 
 # Room for 2**40 examples in each of 2**22 units.
 _POSITION_BITS = 40
+
+# The part of a worker's memory for what is read of the runs at once while shards are written.
+_CHUNK = 0.3
 
 
 def numbers(
@@ -87,10 +93,6 @@ def _whole_numbers(keys: Sequence[object] | pa.Array) -> npt.NDArray[np.int64] |
     return np.asarray(values, np.int64)
 
 
-# The part of a worker's memory for what is read of the runs at once while shards are written.
-_CHUNK = 0.3
-
-
 def planned(job: Job, item: SplitInput, journal: Journal, options: BuildOptions) -> ShardPlan:
     """Returns the plan of a split's shards.
 
@@ -148,12 +150,12 @@ def _check_counts(item: SplitInput, journal: Journal) -> None:
         counted = np.bincount(units, minlength=len(found))
         counted[list(excluded)] = 0
         found += counted
-    for unit, there in enumerate(found.tolist()):
+    for unit, count in enumerate(found.tolist()):
         expected = state.units[unit].seen - len(state.units[unit].quarantined)
-        if there != expected:
+        if count != expected:
             raise LostExamplesError(
                 f"Unit {item.unit_name(unit)} of split {item.name!r} does not add up.",
-                f"Expected: {expected:,} records; found: {there:,}",
+                f"Expected: {expected:,} records; found: {count:,}",
                 fix="build with --restart; if it fails again, please report it",
             )
 

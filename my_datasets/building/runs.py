@@ -145,8 +145,8 @@ class RunBuffer:
     def is_full(self) -> bool:
         """Whether it is time to write them."""
         # Includes what writing them will take.
-        taken = self._used + self._key_bytes + self._count * INDEX_BYTES * _INDEX_COPIES
-        return taken >= self._limit
+        size = self._used + self._key_bytes + self._count * INDEX_BYTES * _INDEX_COPIES
+        return size >= self._limit
 
     def takes(self, framed: pa.LargeBinaryArray) -> bool:
         """Returns whether more records fit."""

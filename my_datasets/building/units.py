@@ -49,7 +49,7 @@ class Units:
 class InvalidValue(Exception):  # noqa: N818 - becomes an ExampleError once unit and key are known
     """A value does not fit its feature, or could not be read.
 
-    A generator may yield one in place of an example: the build then fails, or quarantines it.
+    A generator may yield one instead of an example: the build then fails, or quarantines it.
 
     Attributes:
       feature: The feature's path, such as `objects/label`.

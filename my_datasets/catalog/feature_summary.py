@@ -131,8 +131,8 @@ def _facts(given: JsonObject) -> Iterator[tuple[str, str]]:
         about = "" if given["distinct"]["is_exact"] else "about "
         yield "distinct", f"{about}{given['distinct']['number']:,}"
     if given.get("formats"):
-        told = [f"{form} ({count:,})" for form, count in given["formats"].items()]
-        yield "formats", ", ".join(told)
+        shown = [f"{form} ({count:,})" for form, count in given["formats"].items()]
+        yield "formats", ", ".join(shown)
     if given.get("heights") and given.get("widths"):
         size = f"{_range(given['heights'])} {_TIMES} {_range(given['widths'])} pixels"
         yield f"height {_TIMES} width", size
@@ -141,9 +141,9 @@ def _facts(given: JsonObject) -> Iterator[tuple[str, str]]:
     if "channels" in given:
         channels = given["channels"]
         pairs = zip(channels["means"], channels["stds"], strict=True)
-        told = [f"{number(mean)} ± {number(std)}" for mean, std in pairs]
+        shown = [f"{number(mean)} ± {number(std)}" for mean, std in pairs]
         of = f", of {channels['images']:,} images" if channels["images"] < given["values"] else ""
-        yield "colours, from 0 to 1", ", ".join(told) + of
+        yield "colours, from 0 to 1", ", ".join(shown) + of
     if given.get("lengths"):
         yield "characters", _range_and_mean(given["lengths"])
     if given.get("values_per_example"):

@@ -49,11 +49,11 @@ class Beginning:
 def first_of(parts: Iterable[Sequence[bytes]]) -> list[bytes]:
     """Returns the first 20 records of batches, or fewer if they are large; reads no others."""
     found: list[bytes] = []
-    held = 0
+    pending_bytes = 0
     for record in itertools.chain.from_iterable(parts):
         found.append(record)
-        held += len(record)
-        if len(found) == _RECORDS or held >= _BYTES:
+        pending_bytes += len(record)
+        if len(found) == _RECORDS or pending_bytes >= _BYTES:
             break
     return found
 

@@ -19,6 +19,21 @@ from my_datasets.metadata.dataset_info import MALFORMED
 _SMALL = 1e-3
 _LARGE = 1e7
 
+WIDTH = 240
+HEIGHT = 64
+ROW = 18
+# Widths of the names left of bars, and of the numbers right of them.
+NAMES = 92
+_NUMBERS = 52
+_LETTERS = 15
+_WIDE = 1.7
+
+_STRIP = 8
+_TEXT = 14
+MOST_BARS = 20
+# How many times as high one of two compared histograms may be before each gets its own scale.
+_FLAT = 8
+
 
 def number(value: float) -> str:
     """Formats a number with about four digits: `1,797`, `0.1235`, `1.5e+09`."""
@@ -63,16 +78,6 @@ def rule(given: JsonObject) -> str:
         return f"where {given['column']} is {values}"
     except MALFORMED:
         return json.dumps(given, sort_keys=True, default=str)
-
-
-WIDTH = 240
-HEIGHT = 64
-ROW = 18
-# Widths of the names left of bars, and of the numbers right of them.
-NAMES = 92
-_NUMBERS = 52
-_LETTERS = 15
-_WIDE = 1.7
 
 
 @dataclass(frozen=True)
@@ -144,13 +149,6 @@ def place(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-_STRIP = 8
-_TEXT = 14
-MOST_BARS = 20
-# How many times as high one of two compared histograms may be before each gets its own scale.
-_FLAT = 8
-
-
 @dataclass(frozen=True)
 class Histogram:
     """Numbers in bins.
@@ -218,12 +216,12 @@ def overlaid(before: Histogram, after: Histogram, title: str) -> Markup:
         baseline(),
         _ends(axis, (min(before.ends[0], after.ends[0]), max(before.ends[1], after.ends[1]))),
     ]
-    told = [
+    phrases = [
         f"from {number(one.ends[0])} to {number(one.ends[1])}"
         + (f", median {number(one.percentiles[50])}" if len(one.percentiles) == 101 else "")
         for one in (before, after)
     ]
-    said = f"Before (dashed): {told[0]}. After (filled): {told[1]}."
+    said = f"Before (dashed): {phrases[0]}. After (filled): {phrases[1]}."
     return svg(WIDTH, HEIGHT + _STRIP + _TEXT, title, said, parts)
 
 
@@ -253,10 +251,10 @@ def bars(
         name = f"{left_out:,} others" if is_all else "all others"
         parts.append(name_of_bar(len(shown) * ROW, name, is_ours=True))
         parts.append(number_of_bar(len(shown) * ROW, number(rest)))
-    told = [
+    phrases = [
         f"{shortened(name, 80)}: {count:,} ({share(count, total)})" for name, count in shown[:5]
     ]
-    said = "; ".join(told) + (f"; and {len(counts) - 5:,} more" if len(counts) > 5 else "")
+    said = "; ".join(phrases) + (f"; and {len(counts) - 5:,} more" if len(counts) > 5 else "")
     return svg(WIDTH, (len(shown) + has_rest) * ROW, title, said, parts)
 
 
@@ -283,12 +281,12 @@ def compared_bars(before: Mapping[str, int], after: Mapping[str, int], title: st
         parts.append(number_of_bar(top + 4, f"{number(round(100 * new, 1))} %"))
     if others:
         parts.append(name_of_bar(len(shown) * height, f"{len(others):,} others", is_ours=True))
-    told = [
+    phrases = [
         f"{shortened(name, 80)}: {share(old, 1)} before, {share(new, 1)} after"
         for name, (old, new) in shown[:5]
     ]
     bottom = len(shown) * height + (ROW if others else 0)
-    return svg(WIDTH, bottom, title, "; ".join(told), parts)
+    return svg(WIDTH, bottom, title, "; ".join(phrases), parts)
 
 
 def waveform(peaks: Sequence[tuple[float, float]], title: str, said: str) -> Markup:

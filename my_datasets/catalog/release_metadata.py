@@ -125,8 +125,8 @@ class Metadata:
         """Reads the beginning of a shard, unless it is cached; see `first_examples`."""
         record = self._records[directory]
         path = f"{store_layout.release_of(record.name, record.key)}/{shard.name}"
-        kept = directory / f"{shard.name}.{_FIRST_RECORDS}"
-        if not kept.is_file():
+        cached = directory / f"{shard.name}.{_FIRST_RECORDS}"
+        if not cached.is_file():
 
             def fetch(begin: int, end: int) -> bytes:
                 return b"".join(self._ledger.store.read(path, begin, end))
@@ -135,8 +135,8 @@ class Metadata:
                 records = first_records.first_records(fetch, shard.bytes, first.file_format)
             except first_records.TooMuchError as error:
                 return None, f"{error}."
-            _write(kept, b"".join(map(tfrecord.framed_one, records)))
-        return Beginning(first.split, (kept,), "tfrecord"), ""
+            _write(cached, b"".join(map(tfrecord.framed_one, records)))
+        return Beginning(first.split, (cached,), "tfrecord"), ""
 
     def _fetch(self, path: str, wanted: ReleasedFile, directory: Path) -> None:
         data = b"".join(self._ledger.store.read(path, 0, wanted.bytes))

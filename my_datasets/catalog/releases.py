@@ -1,4 +1,7 @@
-"""The releases of a store, or the prepared versions in a data directory."""
+"""What a catalog lists: the releases of a store or a data directory, and the changes between them.
+
+Changes from each version to the next are found by comparing both.
+"""
 
 import hashlib
 import json
@@ -39,6 +42,8 @@ from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.store import Store
 
 _AT_ONCE = 16
+
+ELSEWHERE = "Its examples are in a remote store, and were not compared."
 
 
 @dataclass(frozen=True)
@@ -231,9 +236,6 @@ def _in_order(datasets: Sequence[Dataset]) -> Iterator[Dataset]:
         yield Dataset(one.name, one.config, one.versions, is_first)
 
 
-ELSEWHERE = "Its examples are in a remote store, and were not compared."
-
-
 @dataclass(frozen=True)
 class Changes:
     """The changes since another version, as `Diff.to_json`, or a note why they are unknown."""
@@ -256,21 +258,21 @@ class VersionComparer:
         since = str(old.version)
         if old.path is None or new.path is None:
             return Changes(since, None, "One of the two cannot be read.")
-        kept = self._file(old, new)
-        if kept is not None and kept.is_file():
+        cached = self._file(old, new)
+        if cached is not None and cached.is_file():
             try:
-                return Changes(since, json.loads(kept.read_text("utf-8")))
+                return Changes(since, json.loads(cached.read_text("utf-8")))
             except ValueError:
-                kept.unlink(missing_ok=True)  # incomplete
+                cached.unlink(missing_ok=True)  # incomplete
         try:
             found = diff(old.path, new.path, workers=self._workers).to_json()
         except (MyDatasetsError, OSError, *MALFORMED) as error:
             if not (old.has_shards and new.has_shards):
                 return Changes(since, None, ELSEWHERE)
             return Changes(since, None, problem_of(error))
-        if kept is not None:
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(kept, json.dumps(found), fsync=False)
+        if cached is not None:
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(cached, json.dumps(found), fsync=False)
         return Changes(since, found)
 
     def _file(self, old: CatalogVersion, new: CatalogVersion) -> Path | None:

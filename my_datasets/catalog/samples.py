@@ -38,6 +38,28 @@ _QUALITY = 80
 # Images whose maximum is below this share of the type's range are brightened.
 _DARK = 0.25
 
+Course = npt.NDArray[np.float32]
+_PIECES = 120
+_SECONDS = 10
+_CHANNELS = 2
+
+# Why examples cannot be read.
+UNREADABLE = (
+    MyDatasetsError, FeatureMismatchError, DamagedError, UnknownFormatError, ImportError, OSError,
+    MemoryError,
+)  # fmt: skip
+# The number of examples to show, by kind.
+_PICTURES = 12
+_SOUNDS = 6
+_ROWS = 10
+# Pictures per example, from a video or a list of images.
+_FRAMES = 4
+_BOXES = 50
+# Characters of a text to show collapsed and expanded.
+_SHORT = 160
+_LONGEST = 4000
+_NUMBERS = 8
+
 
 def largest(pixels: "Array | list[Array]") -> float:
     """Returns the maximum of an image or a list of images."""
@@ -79,13 +101,6 @@ def encoded_picture(pixels: Pixels, brightest: float) -> tuple[bytes, str]:
     return file.getvalue(), "webp"
 
 
-Course = npt.NDArray[np.float32]
-
-_PIECES = 120
-_SECONDS = 10
-_CHANNELS = 2
-
-
 def scaled(samples: Array, dtype: str) -> Course:
     """Scales samples of shape [length] or [length, channels] to -1..1; [length, channels].
 
@@ -121,24 +136,6 @@ def plot(course: Course, title: str, seconds: float) -> Markup:
     loudest = float(np.abs(course).max())
     length = f"{number(round(seconds, 2))} seconds" if seconds else f"{len(course):,} samples"
     return plots.waveform(peaks, title, f"{length}, peak {loudest:.0%} of full scale")
-
-
-# Why examples cannot be read.
-UNREADABLE = (
-    MyDatasetsError, FeatureMismatchError, DamagedError, UnknownFormatError, ImportError, OSError,
-    MemoryError,
-)  # fmt: skip
-# The number of examples to show, by kind.
-_PICTURES = 12
-_SOUNDS = 6
-_ROWS = 10
-# Pictures per example, from a video or a list of images.
-_FRAMES = 4
-_BOXES = 50
-# Characters of a text to show collapsed and expanded.
-_SHORT = 160
-_LONGEST = 4000
-_NUMBERS = 8
 
 
 @dataclass(frozen=True)

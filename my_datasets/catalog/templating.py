@@ -1,4 +1,7 @@
-"""Renders page templates; everything but our own markup is escaped."""
+"""Renders page templates, and builders' Markdown; everything but our own markup is escaped.
+
+HTML from Markdown runs nothing and fetches nothing.
+"""
 
 import functools
 from collections.abc import Sequence
@@ -18,6 +21,10 @@ from my_datasets.core.sizes import human_size
 
 # Raised by templates for missing values.
 UnshowableError = jinja2.UndefinedError
+
+# Headings in a text are below those of the page.
+_BELOW = 2
+_LOWEST = 6
 
 
 def render(template: str, values: JsonObject) -> str:
@@ -56,11 +63,6 @@ def web_address(text: object) -> str:
     found = str(text or "").strip()
     is_plain = found.isprintable() and not set(found) & set(" \"'<>\\")
     return found if is_plain and found.lower().startswith(("https://", "http://")) else ""
-
-
-# Headings in a text are below those of the page.
-_BELOW = 2
-_LOWEST = 6
 
 
 def prose(text: str, title: str = "") -> Markup:

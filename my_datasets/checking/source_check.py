@@ -1,4 +1,4 @@
-"""Static checks of a builder's source."""
+"""Static checks of a builder's source, and of its README, citation, tags and checksums."""
 
 import ast
 import difflib
@@ -11,6 +11,18 @@ from my_datasets.core.version import VersionNumber
 
 _ENTRY = re.compile(r"^\s*@\w+\s*\{", re.MULTILINE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+_REQUIRED = {
+    "_info": "returns tfds.core.DatasetInfo, with the features",
+    "_split_generators": "returns {'train': ...}",
+}
+_METHODS = (*_REQUIRED, "_generate_examples")
+_BASES = ("Builder", "GeneratorBasedBuilder", "BeamBasedBuilder")
+# Functions that only read local files, while paths may be in an object store.
+_LOCAL_ONLY = {
+    ("os", "listdir"), ("os", "walk"), ("os", "scandir"), ("os.path", "exists"),
+    ("os.path", "isfile"), ("os.path", "isdir"), ("glob", "glob"), ("glob", "iglob"),
+}  # fmt: skip
 
 
 def docs_issues(subject: CheckTarget, valid_tags: frozenset[str]) -> Iterator[Issue]:
@@ -83,19 +95,6 @@ def _checksums(subject: CheckTarget) -> Iterator[Issue]:
                 expected="address, size, SHA-256 and file name, separated by tabs",
                 found=found,
             )
-
-
-_REQUIRED = {
-    "_info": "returns tfds.core.DatasetInfo, with the features",
-    "_split_generators": "returns {'train': ...}",
-}
-_METHODS = (*_REQUIRED, "_generate_examples")
-_BASES = ("Builder", "GeneratorBasedBuilder", "BeamBasedBuilder")
-# Functions that only read local files, while paths may be in an object store.
-_LOCAL_ONLY = {
-    ("os", "listdir"), ("os", "walk"), ("os", "scandir"), ("os.path", "exists"),
-    ("os.path", "isfile"), ("os.path", "isdir"), ("glob", "glob"), ("glob", "iglob"),
-}  # fmt: skip
 
 
 def source_issues(subject: CheckTarget) -> Iterator[Issue]:

@@ -1,4 +1,4 @@
-"""Options of the commands that build versions."""
+"""Options that several commands share: of builds, `--imports`, `--mirror`, and of stores."""
 
 import importlib
 import re

@@ -247,9 +247,9 @@ def size(text: str) -> int:
 
 def report_interruption(error: BaseException) -> None:
     """Prints on stderr what an interrupted command keeps, and the command that resumes it."""
-    kept = interruption.notes(error)
-    echo(f"Interrupted. {' '.join(kept)}".rstrip(), err=True)
-    if kept:
+    notes = interruption.notes(error)
+    echo(f"Interrupted. {' '.join(notes)}".rstrip(), err=True)
+    if notes:
         # --restart would discard what is kept.
         again = [one for one in sys.argv[1:] if one != "--restart"]
         echo(f"To resume: {shlex.join(['my-datasets', *again])}", err=True)

@@ -29,14 +29,14 @@ def show(found: "ReleaseDescription") -> None:
         table.add_row(plain(f"feature {one.name}"), plain(_feature(one)))
     for version, other in reversed(found.versions.items()):
         table.add_row(plain(f"version {version}"), plain(_version(other)))
-    told = {
+    facts = {
         "release notes": about.notes,
         "licence": about.licence,
         "homepage": " ".join(about.urls),
         "citation": about.citation,
         "description": about.description,
     }
-    for label, text in told.items():
+    for label, text in facts.items():
         if text:
             table.add_row(label, plain(text))
     console().print(table)
@@ -56,8 +56,8 @@ def _feature(one: "Feature") -> str:
     classes = f", {one.classes:,} classes{names}{more}" if one.classes else ""
     several = ", any number of them" if one.is_in_sequence else ""
     shape = f" {one.shape}" if one.shape else ""
-    told = f"; {one.description}" if one.description else ""
-    return f"{one.kind}, {one.dtype}{shape}{classes}{several}{told}"
+    note = f"; {one.description}" if one.description else ""
+    return f"{one.kind}, {one.dtype}{shape}{classes}{several}{note}"
 
 
 def _version(release: "Release") -> str:

@@ -1,4 +1,7 @@
-"""A single pass over all examples of a version: hashes, statistics and constraint violations."""
+"""A single pass over all examples of a version: hashes, statistics and constraint violations.
+
+Shards are read in this process, or in several if that is faster.
+"""
 
 import contextlib
 import hashlib
@@ -38,6 +41,12 @@ _Task_contra = TypeVar("_Task_contra", contravariant=True)
 _Result = TypeVar("_Result")
 _Result_co = TypeVar("_Result_co", covariant=True)
 
+# Bytes of records parsed together if a record may have many numbers: a byte becomes eight, and
+# several times as many temporarily.
+_BYTES_OF_LISTS = 1 << 20
+# File name for the hashes of a shard that is examined on its own.
+_HASHES = "hashes"
+
 
 class Reader(Protocol[_Task_contra, _Result_co]):
     """Processes shards; it is copied into worker processes."""
@@ -74,14 +83,6 @@ def read_each(
             yield task, reader.handle(task)
         return
     yield from process_pool.run(tasks, workers, lambda _: reader, lambda _: None, describe=describe)
-
-
-# Bytes of records parsed together if a record may have many numbers: a byte becomes eight, and
-# several times as many temporarily.
-_BYTES_OF_LISTS = 1 << 20
-
-# File name for the hashes of a shard that is examined on its own.
-_HASHES = "hashes"
 
 
 @dataclass(frozen=True)
@@ -144,12 +145,12 @@ def examine(
         report(task.split, task.size)
         # In order, so that floating-point sums are reproducible.
         while next_one in waiting:
-            here = tasks[next_one]
+            own_task = tasks[next_one]
             of_shard = PartResult.joined(filter(None, (of_shard, waiting.pop(next_one))))
-            _add_files(found[here.split], here.target, wanted)
+            _add_files(found[own_task.split], own_task.target, wanted)
             next_one += 1
-            if next_one == len(tasks) or tasks[next_one].shard != here.shard:
-                _add(found[here.split], of_shard)
+            if next_one == len(tasks) or tasks[next_one].shard != own_task.shard:
+                _add(found[own_task.split], of_shard)
                 of_shard = None
     return found
 

@@ -1,4 +1,8 @@
-"""Compares the examples of splits between two versions."""
+"""Compares the examples of splits between two versions.
+
+Examples are compared as multisets of hashes. Removed and added examples with the same key are then
+matched, to find those whose values changed.
+"""
 
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,6 +18,13 @@ from my_datasets.core.hash_sets import HashFiles, HashPart, Places, Texts
 from my_datasets.core.version import ChangeKind, VersionChange
 from my_datasets.metadata import content
 from my_datasets.records.keys import ShardKeys
+
+# An example's key hash and position. A row has the size of a hash, so that `core.hash_sets` can
+# partition it.
+_ROW = np.dtype([("key", "S16"), ("place", ">i8"), ("none", ">i8")])
+
+# Maximum number of examples listed per kind of change.
+_NAMED = 5
 
 
 class HashCounts(NamedTuple):
@@ -37,28 +48,23 @@ class HashCounts(NamedTuple):
     def minus(self, other: "HashCounts") -> "HashCounts":
         """Returns the multiset difference."""
         left = self.counts.copy()
-        _, here, there = np.intersect1d(
+        _, in_first, there = np.intersect1d(
             self.texts, other.texts, assume_unique=True, return_indices=True
         )
-        left[here] -= np.minimum(left[here], other.counts[there])
+        left[in_first] -= np.minimum(left[in_first], other.counts[there])
         return self._chosen(np.flatnonzero(left), left)
 
     def in_both(self, other: "HashCounts") -> "HashCounts":
         """Returns the multiset intersection, with the positions in this one."""
-        _, here, there = np.intersect1d(
+        _, in_first, there = np.intersect1d(
             self.texts, other.texts, assume_unique=True, return_indices=True
         )
         counts = np.zeros_like(self.counts)
-        counts[here] = np.minimum(self.counts[here], other.counts[there])
+        counts[in_first] = np.minimum(self.counts[in_first], other.counts[there])
         return self._chosen(np.flatnonzero(counts), counts)
 
     def _chosen(self, rows: Places, counts: Places) -> "HashCounts":
         return HashCounts(self.texts[rows], counts[rows], self.places[rows])
-
-
-# An example's key hash and position. A row has the size of a hash, so that `core.hash_sets` can
-# partition it.
-_ROW = np.dtype([("key", "S16"), ("place", ">i8"), ("none", ">i8")])
 
 
 @dataclass(frozen=True)
@@ -132,13 +138,9 @@ def _of(parts: Sequence[ShardKeys], places: Places) -> npt.NDArray[np.bytes_]:
     which = np.searchsorted(ends, places, side="right")
     # One shard at a time, because each open shard takes a file descriptor.
     for number in np.unique(which).tolist():
-        here, part = which == number, parts[number]
-        found[here] = part.read()[places[here] - (int(ends[number]) - part.examples)]
+        is_in_part, part = which == number, parts[number]
+        found[is_in_part] = part.read()[places[is_in_part] - (int(ends[number]) - part.examples)]
     return found.view(_ROW["key"]).reshape(-1)
-
-
-# Maximum number of examples listed per kind of change.
-_NAMED = 5
 
 
 @dataclass
@@ -172,8 +174,8 @@ class SplitDiff:
 
     def note(self, kind: str, places: Places) -> None:
         """Records the positions of examples, of which the first few are kept."""
-        here = self.examples.get(kind, [])
-        self.examples[kind] = heapq.nsmallest(_NAMED, [*here, *places.tolist()])
+        changes = self.examples.get(kind, [])
+        self.examples[kind] = heapq.nsmallest(_NAMED, [*changes, *places.tolist()])
 
     def changes(self) -> Iterator[VersionChange]:
         """Yields the differences as changes."""
@@ -230,26 +232,26 @@ def compared(
     for some in hash_sets.pieces(*old.values(), *new.values()):
         before = dict(zip(old, some[: len(old)], strict=True))
         after = dict(zip(new, some[len(old) :], strict=True))
-        gone: dict[str, HashCounts] = {}
+        removed: dict[str, HashCounts] = {}
         come: dict[str, HashCounts] = {}
         for name in {*old, *new}:
             was = HashCounts.of(before.get(name, nothing))
             now = HashCounts.of(after.get(name, nothing))
-            gone[name], come[name] = was.minus(now), now.minus(was)
+            removed[name], come[name] = was.minus(now), now.minus(was)
         for name, split in found.items():
             for source in old:
                 if source != name:
-                    count = _note_moved(split, source, gone, come)
+                    count = _note_moved(split, source, removed, come)
                     if source in found:
                         found[source].moved_away += count
         for name, split in found.items():
             split.added += come[name].total
-            split.removed += gone[name].total
+            split.removed += removed[name].total
             if keyed.knows(name):
-                keyed.note(name, gone[name].places, come[name].places)
+                keyed.note(name, removed[name].places, come[name].places)
             else:
                 split.note("added", come[name].places)
-                split.note("removed", gone[name].places)
+                split.note("removed", removed[name].places)
     for name, split in found.items():
         for one in keyed.matched(name):
             split.changed += len(one.changed)
@@ -267,14 +269,14 @@ def compared(
 
 
 def _note_moved(
-    split: SplitDiff, source: str, gone: dict[str, HashCounts], come: dict[str, HashCounts]
+    split: SplitDiff, source: str, removed: dict[str, HashCounts], come: dict[str, HashCounts]
 ) -> int:
     """Records the examples that moved to a split from another one, and returns their number."""
-    left, arrived = gone[source], come[split.name]
+    left, arrived = removed[source], come[split.name]
     moved = arrived.in_both(left)
     if moved.total:
         split.moved[source] = split.moved.get(source, 0) + moved.total
         split.note("moved", moved.places)
         come[split.name] = arrived.minus(moved)
-        gone[source] = left.minus(moved)
+        removed[source] = left.minus(moved)
     return moved.total

@@ -82,15 +82,15 @@ def violations(
         for place, one in ((each.place, each.violation) for each in split.violated.values()):
             others = f", and {one.count - 1:,} more" if one.count > 1 else ""
             rule = one.rule if one.expected == str(True) else f"{one.rule} is {one.expected}"
-            there = one.found or "nothing"
-            yield one.feature, f"{rule}; found {there} in {name} ({place}{others})"
+            shown = one.found or "nothing"
+            yield one.feature, f"{rule}; found {shown} in {name} ({place}{others})"
         for feature in split.statistics.features if split.statistics else []:
             constraint = declared.get(feature.leaf.name)
             if constraint and constraint.all_labels and isinstance(feature.values, LabelStatistics):
                 missing = feature.values.without_examples()
                 if missing:
-                    told = ", ".join(missing[:_MOST_TOLD])
-                    yield feature.leaf.name, f"all_labels; {name} has no {told}"
+                    missing_values = ", ".join(missing[:_MOST_TOLD])
+                    yield feature.leaf.name, f"all_labels; {name} has no {missing_values}"
     for feature_name, constraint in declared.items():
         if constraint.unique:
             yield from _repeated(feature_name, found)
@@ -105,8 +105,8 @@ def _repeated(feature: str, found: Mapping[str, Examined]) -> Iterator[tuple[str
     for first in copies.places:
         sizes = {name: some.hashes for name, some in parts.items()}
         one, other = (_counted_in(sizes, place) for place in first)
-        told = f"unique; found {copies.copies:,} that came before, such as {other}, as {one}"
-        yield feature, told
+        message = f"unique; found {copies.copies:,} that came before, such as {other}, as {one}"
+        yield feature, message
 
 
 def _counted_in(sizes: Mapping[str, int], place: int) -> str:

@@ -42,17 +42,17 @@ def check(new_dir: Path, siblings: Path, blocked: Blocked | None = None) -> None
     if version is None:
         return
     config = name.partition("/")[2] or None
-    there = _comparable(siblings, config, blocked or Blocked())
-    below = max((one for one in there if one < version), default=None)
-    above = min((one for one in there if one > version), default=None)
+    candidates = _comparable(siblings, config, blocked or Blocked())
+    below = max((one for one in candidates if one < version), default=None)
+    above = min((one for one in candidates if one > version), default=None)
     if below is not None:
-        found = _compared((below, there[below]), (version, new_dir))
+        found = _compared((below, candidates[below]), (version, new_dir))
         if found is not None and not found.is_enough:
-            raise _too_little(found, there[below])
+            raise _too_little(found, candidates[below])
     if above is not None:
-        found = _compared((version, new_dir), (above, there[above]))
+        found = _compared((version, new_dir), (above, candidates[above]))
         if found is not None and not found.is_enough:
-            raise _too_different(found, there[above])
+            raise _too_different(found, candidates[above])
 
 
 def _compared(low: tuple[VersionNumber, Path], high: tuple[VersionNumber, Path]) -> Diff | None:
@@ -87,7 +87,7 @@ def _too_little(found: Diff, below: Path) -> VersionGateError:
     return VersionGateError(
         f"The version number of {found.new} is too low for its changes since {found.old}.",
         f"Expected: version {found.least} or higher, a {found.required} change",
-        *_told(found),
+        *_lines(found),
         f"Compared with {below}",
         fix=f"set VERSION to {found.least} and describe the changes in RELEASE_NOTES, or build "
         "with --no-version-gate",
@@ -98,20 +98,20 @@ def _too_different(found: Diff, above: Path) -> VersionGateError:
     return VersionGateError(
         f"The changes from {found.old} to the existing {found.new} are too large.",
         f"Expected: at most a {found.actual} change; found a {found.required} one",
-        *_told(found),
+        *_lines(found),
         f"Compared with {above}",
         fix="make the code build the older version as it was; or renumber the existing version if "
         "it is wrong; or build with --no-version-gate",
     )
 
 
-def _told(found: Diff) -> list[str]:
+def _lines(found: Diff) -> list[str]:
     """Returns the changes that require the largest bump, as lines of a message."""
-    told = [change for change in found.changes if change.bump is found.required]
+    decisive = [change for change in found.changes if change.bump is found.required]
     lines = [
         f"{change.node}: {change.kind.value}, because {change.reason}"
         + (f" ({change.before} -> {change.after})" if change.after or change.before else "")
-        for change in told[:_NAMED]
+        for change in decisive[:_NAMED]
     ]
-    more = [f"... and {len(told) - _NAMED} more"] if len(told) > _NAMED else []
+    more = [f"... and {len(decisive) - _NAMED} more"] if len(decisive) > _NAMED else []
     return [*lines, *more]

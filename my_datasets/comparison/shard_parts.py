@@ -158,13 +158,13 @@ def batches(
 def _gathered(parts: Iterator[list[bytes]], most: int) -> Iterator[list[bytes]]:
     """Yields lists of records that are large enough to be parsed together."""
     found: list[bytes] = []
-    held = 0
+    size = 0
     for records in parts:
         found += records
-        held += sum(map(len, records))
-        if len(found) >= _RECORDS or held >= most:
+        size += sum(map(len, records))
+        if len(found) >= _RECORDS or size >= most:
             yield found
-            found, held = [], 0
+            found, size = [], 0
     if found:
         yield found
 

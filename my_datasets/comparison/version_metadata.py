@@ -23,7 +23,7 @@ class ComparedVersion:
     Attributes:
       metadata: Its metadata, read at most once.
       declared: The declarations in its metadata; None if they cannot be read.
-      manifest: Its manifest; None if there is none that can be read.
+      manifest: Its manifest; None if it is missing or cannot be read.
       issues: The issues found while reading them.
     """
 
@@ -80,7 +80,7 @@ def _no_manifest(found: str) -> Issue:
 def _unreadable(name: str, error: Exception) -> Issue:
     unless_out_of_memory(error)
     if isinstance(error, FileNotFoundError):
-        return Issue("missing-metadata", name, "The file is not there.", ANEW)
+        return Issue("missing-metadata", name, "The file is missing.", ANEW)
     if isinstance(error, UnregisteredFeatureError):
         return Issue("unregistered-feature", name, error.problem, error.fix)
     if isinstance(error, IncompleteVersionError):

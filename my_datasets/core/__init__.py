@@ -1,1 +1,1 @@
-"""Basic types without I/O: references, versions, issues, sizes, hashes."""
+"""Basic types and tools: references, versions, issues, sizes, hashes, logs, signals, processes."""

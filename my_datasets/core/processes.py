@@ -1,4 +1,4 @@
-"""Resources of this process."""
+"""Resources of this process: cores, memory, ordered work in threads, and one value per process."""
 
 import errno
 import functools
@@ -7,6 +7,14 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Generic, TypeVar
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
+# Maximum pending items per thread, so that a slow one does not block the others.
+_AHEAD = 4
+
+_K = TypeVar("_K", bound=Hashable)
+_T = TypeVar("_T")
 
 
 def cores() -> int:
@@ -28,13 +36,6 @@ def unless_out_of_memory(error: BaseException) -> None:
     """Raises `MemoryError` if an error is about this process's memory, not about a file."""
     if is_out_of_memory(error):
         raise MemoryError(str(error)) from error
-
-
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-
-# Maximum pending items per thread, so that a slow one does not block the others.
-_AHEAD = 4
 
 
 def ordered_results(
@@ -65,10 +66,6 @@ def ordered_results(
         finally:
             for one in pending:
                 one.cancel()
-
-
-_K = TypeVar("_K", bound=Hashable)
-_T = TypeVar("_T")
 
 
 class PerProcess(Generic[_T]):

@@ -1,4 +1,4 @@
-"""How far a long operation is, for whoever wants to show it."""
+"""How far a long operation is, for callers that show it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

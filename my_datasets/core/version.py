@@ -1,7 +1,8 @@
-"""Versions `1.2.3` and patterns `1.*.*`, with TFDS's meaning and without importing TFDS.
+"""Versions `1.2.3`, patterns `1.*.*`, and which change needs which version number.
 
-The rules are TFDS's (tensorflow.org/datasets/datasets_versioning): MAJOR if existing data or its
-slices change; MINOR if data was only added; PATCH if only the serialisation on disk changed.
+They have TFDS's meaning, without importing TFDS. The rules are TFDS's
+(tensorflow.org/datasets/datasets_versioning): MAJOR if existing data or its slices change; MINOR if
+data was only added; PATCH if only the serialisation on disk changed.
 """
 
 import re

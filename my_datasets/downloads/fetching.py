@@ -34,7 +34,7 @@ class DownloadRetry:
     Attributes:
       tries: How many consecutive attempts may fail to bring any more bytes.
       first_wait: Seconds to wait after the first such attempt; doubled each time.
-      longest_wait: Maximum wait in seconds, even if the server's `Retry-After` asks for more.
+      longest_wait: Maximum wait in seconds, even if the server's `Retry-After` is longer.
       connect: Connection timeout in seconds.
       silence: Read timeout in seconds.
     """
@@ -154,7 +154,7 @@ def _from(job: _Job) -> FetchedFile:
     partial = job.partial
     while True:
         was_there = partial.size
-        origin, declared = _complete(job)
+        source_facts, declared = _complete(job)
         sha256 = partial.sha256()
         try:
             diagnosis.check(
@@ -174,7 +174,7 @@ def _from(job: _Job) -> FetchedFile:
         target = partial.path.with_suffix(".whole")
         size = partial.size
         partial.finish(target)
-        return FetchedFile(target, size, sha256, origin.file_name, job.source)
+        return FetchedFile(target, size, sha256, source_facts.file_name, job.source)
 
 
 def _complete(job: _Job) -> tuple[DownloadOrigin, int | None]:
@@ -223,14 +223,14 @@ def _ask(session: requests.Session, job: _Job) -> tuple[DownloadOrigin, int | No
         with response:
             declared = _begin(response, job.source, partial, begin, known)
             job.counted.now(partial.size)
-            origin = partial.origin
-            if origin is None:  # deleted by another process
+            source_facts = partial.origin
+            if source_facts is None:  # deleted by another process
                 raise _NotWholeError("the partial download was deleted")
             if response.status_code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 _receive(response, partial, job.counted)
         if declared is not None and partial.size < declared:
             raise _NotWholeError(f"received {partial.size:,} of {declared:,} bytes")
-        return origin, declared
+        return source_facts, declared
 
 
 def _begin(
@@ -304,8 +304,8 @@ def _explained(partial: Partial) -> Iterator[None]:
             f"The server redirects in a loop: {error}", fix="correct the URL"
         ) from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, TimeoutError) as error:
-        came = f", after {partial.size:,} bytes" if partial.size else ""
-        said = f"{type(error).__name__}: {error}{came}"
+        progress = f", after {partial.size:,} bytes" if partial.size else ""
+        said = f"{type(error).__name__}: {error}{progress}"
         raise _NotWholeError(said, is_nameless=_is_nameless(error)) from error
 
 

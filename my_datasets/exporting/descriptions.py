@@ -1,6 +1,7 @@
 """Writes the dataset card and the Croissant description of an export.
 
-See https://huggingface.co/docs/hub/datasets-cards.
+The card is a `README.md` with YAML at its head, which Hugging Face's hub reads; see
+https://huggingface.co/docs/hub/datasets-cards.
 """
 
 import json

@@ -1,4 +1,7 @@
-"""`export`: writes the examples of a version as Parquet files."""
+"""`export`: writes the examples of a version as Parquet files.
+
+The target directory appears whole, and replaces nothing.
+"""
 
 import contextlib
 import os
@@ -35,6 +38,10 @@ from my_datasets.storage import addresses, regular_files
 
 # Marks a directory as an export, which may be replaced.
 MARKER = "my-datasets-export.json"
+
+_MOST_ROWS = 8192
+_CHUNK_BYTES = 16 << 20
+_FILE_BYTES = 500 << 20
 
 
 @contextlib.contextmanager
@@ -74,11 +81,6 @@ def check_target(target: Path, *, overwrite: bool) -> None:
             if is_ours
             else "name a directory that does not exist",
         )
-
-
-_MOST_ROWS = 8192
-_CHUNK_BYTES = 16 << 20
-_FILE_BYTES = 500 << 20
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""A summary of a version's metadata, for cards, Croissant and pages."""
+"""A summary of a version's metadata and features, for cards, Croissant and pages."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -26,6 +26,9 @@ _KINDS = {
 }
 # The maximum number of class names to show.
 _NAMED = 12
+
+# The minimum mean length of texts that are not table columns.
+_LONG = 40
 
 
 @dataclass(frozen=True)
@@ -78,10 +81,6 @@ def modalities(found: list[Feature], statistics: JsonObject) -> tuple[str, ...]:
         media.append("text")
     is_of_text = kinds <= {"text", "class label"} and "text" in kinds and not statistics
     return tuple(media) or (("text",) if is_of_text else ("table",))
-
-
-# The minimum mean length of texts that are not table columns.
-_LONG = 40
 
 
 def _feature(node: FeatureNode, version_dir: Path) -> Feature:

@@ -1,4 +1,4 @@
-"""Adds the stages that make batches of examples to a plan."""
+"""Adds the stages that make batches of examples to a plan, for the host that this process is."""
 
 import dataclasses
 import json
@@ -26,6 +26,9 @@ from my_datasets.input_pipeline.plan.stages import (
 from my_datasets.input_pipeline.read.opening import opened
 from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.read.source import IndexedExamples
+
+# The bits of a random seed: few enough to copy it by hand.
+_SEED_BITS = 32
 
 
 def this_host() -> tuple[int, int]:
@@ -57,9 +60,9 @@ def this_host() -> tuple[int, int]:
         workers = [
             (kind, i) for kind in ("chief", "worker") for i in range(len(cluster.get(kind, [])))
         ]
-        here = (task.get("type", "worker"), int(task.get("index", 0)))
-        if here in workers:
-            return workers.index(here), len(workers)
+        own_task = (task.get("type", "worker"), int(task.get("index", 0)))
+        if own_task in workers:
+            return workers.index(own_task), len(workers)
     return 0, 1
 
 
@@ -70,10 +73,6 @@ def _checked(index: str, count: str, where: str) -> tuple[int, int]:
             fix="correct them, or give shard=(index, count)",
         )
     return int(index), int(count)
-
-
-# The bits of a random seed: few enough to copy it by hand.
-_SEED_BITS = 32
 
 
 def with_delivery(

@@ -88,14 +88,14 @@ class RangeReader:
         for messages in self._messages(unit):
             count += len(messages)
             values = [(one.offset(), one.value()) for one in messages]
-            there = [(at, value) for at, value in values if value is not None]
-            keys = [(unit.partition << _OFFSET_BITS) + at for at, _ in there]
-            yield from zip(keys, self._examples([value for _, value in there]), strict=True)
+            present = [(at, value) for at, value in values if value is not None]
+            keys = [(unit.partition << _OFFSET_BITS) + at for at, _ in present]
+            yield from zip(keys, self._examples([value for _, value in present]), strict=True)
         if count < unit.end - unit.begin and not self.allow_gaps:
             raise _gaps(unit, count)
 
     def _examples(self, values: Sequence[bytes]) -> Iterator[object]:
-        """Yields examples, and an `InvalidValue` in place of each undecodable message."""
+        """Yields examples, and an `InvalidValue` for each undecodable message."""
         if self.decoding is None:
             for value in values:
                 try:

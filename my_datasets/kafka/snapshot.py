@@ -1,4 +1,4 @@
-"""`snapshot`: a range of a topic's offsets as an immutable prepared version."""
+"""`snapshot`: a range of a topic's offsets as an immutable prepared version, and its builder."""
 
 import dataclasses
 import hashlib
@@ -203,7 +203,7 @@ def snapshot(
     declared = described(features, data_dir)
     parser = parser_of(payload, declared.tree, schema)
     decoding = None if parser is not None else _as_files(declared.tree)
-    frozen, has_gaps = _looked_at(connection, begin, end)
+    frozen, has_gaps = _resolved_range(connection, begin, end)
     how = json.dumps([payload, schema, declared.loaded().to_json()], sort_keys=True)
     reader = offset_ranges.RangeReader(connection, parser, decoding, allow_gaps or not has_gaps)
     # Paths mean nothing on another machine: --features is left out, --schema named only.
@@ -270,7 +270,7 @@ def _as_files(tree: Leaves) -> Decoding:
     return Decoding(payloads.ExamplePayloads(), Decoder(pytree.map_columns(as_file, tree)))
 
 
-def _looked_at(connection: Connection, begin: When, end: When) -> tuple[Frozen, bool]:
+def _resolved_range(connection: Connection, begin: When, end: When) -> tuple[Frozen, bool]:
     """Resolves the range, and returns it with whether some of it may have been compacted away.
 
     Raises:

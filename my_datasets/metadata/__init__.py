@@ -1,1 +1,1 @@
-"""What a prepared version says of itself, in the files beside its shards."""
+"""Metadata of prepared versions: TFDS's files, the manifest and sidecars."""

@@ -1,4 +1,4 @@
-"""What is in a prepared version: digests of its examples, independent of how they are stored.
+"""The content of a prepared version: digests of its examples, independent of how they are stored.
 
 `docs/digest.md` defines them. This module only computes with hashes of examples.
 """
@@ -21,7 +21,8 @@ from my_datasets.metadata.dataset_info import is_plain_name
 from my_datasets.storage.regular_files import open_regular, read_regular
 
 _HEX = re.compile("[0-9a-f]{64}")
-# What a feature says beside the form of its values. The class counts where it alone knows the form.
+# Fields of a feature other than the form of its values. Its class counts if only the class knows
+# the form.
 NOT_FORM = frozenset({"pythonClassName", "description"})
 _OF_A_CLASS = "jsonFeature"
 _LABELS = ".labels.txt"
@@ -55,7 +56,7 @@ class SplitContent:
 
 @dataclass(frozen=True)
 class Content:
-    """What is in a version: the digest of its features, and its splits by name."""
+    """The content of a version: the digest of its features, and its splits by name."""
 
     schema: str
     splits: Mapping[str, SplitContent]
@@ -74,7 +75,7 @@ class Content:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it for the manifest."""
+        """Returns the form stored in the manifest."""
         splits = {name: asdict(one) for name, one in self.splits.items()}
         return {"digest": self.digest, "schema": self.schema, "splits": splits}
 
@@ -83,7 +84,7 @@ class Content:
         """Returns what `to_json` wrote.
 
         Raises:
-          KeyError, TypeError, ValueError: It is something else, or its digest is not its own.
+          KeyError, TypeError, ValueError: It is malformed, or its digest does not match.
         """
         splits = {
             _name(name): SplitContent(
@@ -144,7 +145,7 @@ def unordered(parts: Sequence[Hashes], at_once: int = hash_sets.AT_ONCE) -> str:
 
     Args:
       parts: Their hashes, uint8 of shape [n, 32]; may be mapped files.
-      at_once: How many bytes are sorted at a time.
+      at_once: The number of bytes to sort at a time.
     """
     found = hashlib.sha256()
     for (piece,) in hash_sets.pieces(parts, at_once=at_once):
@@ -160,7 +161,7 @@ def schema_digest(features: Mapping[str, Any], version_dir: Path) -> str:
 def decoding_digest(
     features: Mapping[str, Any], version_dir: Path, file_format: str, supervised_keys: object
 ) -> str:
-    """Returns the SHA-256 of what decides how examples are decoded: see `VersionMetadata`."""
+    """Returns the SHA-256 of what determines how examples are decoded: see `VersionMetadata`."""
     return _of_json(
         {
             "features": _form(features, frozenset({"description"})),
@@ -176,7 +177,7 @@ def _labels(version_dir: Path) -> dict[str, tuple[str, ...]]:
 
 
 def check_labels(version_dir: Path) -> None:
-    """Checks that names of labels are in regular files: TFDS would wait forever for a named pipe.
+    """Checks that class names are in regular files: TFDS would wait forever for a named pipe.
 
     Raises:
       IncompleteVersionError: One cannot be opened.
@@ -189,7 +190,7 @@ def check_labels(version_dir: Path) -> None:
 
 
 def labels_of(version_dir: Path, path: Sequence[str]) -> tuple[str, ...] | None:
-    """Returns the names of the classes of a feature; None if they have none.
+    """Returns the names of a feature's classes; None if they have no names.
 
     Args:
       version_dir: Where TFDS's file of them is.
@@ -203,12 +204,12 @@ def labels_of(version_dir: Path, path: Sequence[str]) -> tuple[str, ...] | None:
 
 
 def _lines(path: Path) -> tuple[str, ...]:
-    """Returns the lines of a file of TFDS's, those without text left out."""
+    """Returns the non-empty lines of one of TFDS's files."""
     try:
         text = read_regular(path, MOST_LABELS).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise _unreadable(path, error) from error
-    lines = io.StringIO(text, newline=None)  # with the ends of lines of all systems
+    lines = io.StringIO(text, newline=None)  # with any system's line ends
     return tuple(line.strip() for line in lines if line.strip())
 
 
@@ -216,12 +217,12 @@ def _unreadable(path: Path, error: Exception) -> IncompleteVersionError:
     return IncompleteVersionError(
         f"{path} cannot be read.",
         f"Found: {getattr(error, 'strerror', None) or error}",
-        fix="build or pull the version anew",
+        fix="build or pull the version again",
     )
 
 
 def _form(feature: Mapping[str, Any], left_out: Set[str] = NOT_FORM) -> dict[str, Any]:
-    """Returns what a feature, as it is in `features.json`, says of the form of its values."""
+    """Returns what a feature in `features.json` says about the form of its values."""
     found: dict[str, Any] = {}
     for member, value in feature.items():
         if member == "featuresDict":
@@ -237,7 +238,7 @@ def _form(feature: Mapping[str, Any], left_out: Set[str] = NOT_FORM) -> dict[str
 
 
 def is_nested_dataset(feature: Mapping[str, Any]) -> bool:
-    """Returns whether a sequence is given as a dataset; only its class tells."""
+    """Returns whether a sequence is read as a dataset, which only its class shows."""
     return str(feature.get("pythonClassName", "")).endswith(".Dataset")
 
 

@@ -1,4 +1,4 @@
-"""`dataset_info.json`: what a version says of its name, its splits and the files that hold them.
+"""`dataset_info.json`: a version's name, its splits and their files.
 
 Every reader of the file calls this module first, TFDS included: it checks that file names stay in
 the version's directory, and that each field has the type that TFDS writes.
@@ -15,10 +15,10 @@ from my_datasets.printable import PrintableError, clipped, reason
 from my_datasets.storage.json_files import MalformedJsonError, read_json
 
 FILE_NAME = "dataset_info.json"
-# TFDS's own, where a split names none: `core/naming.py`, `core/file_adapters.py`.
+# TFDS's defaults for splits that name none: `core/naming.py`, `core/file_adapters.py`.
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
 _DIGITS = 5
-# What taking JSON of any form for another one may raise.
+# What reading JSON of an unexpected form may raise.
 MALFORMED = (
     ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError
 )  # fmt: skip
@@ -26,7 +26,7 @@ MALFORMED = (
 
 @dataclass(frozen=True)
 class DeclaredShard:
-    """A file of a split, and how many examples it is said to have."""
+    """A file of a split, and its declared number of examples."""
 
     name: str
     examples: int
@@ -34,12 +34,12 @@ class DeclaredShard:
 
 @dataclass(frozen=True)
 class Declared:
-    """What `dataset_info.json` says of the shards.
+    """The shards that `dataset_info.json` declares.
 
     Attributes:
       name: The dataset's full name, `name/config:version`.
       file_format: Such as `tfrecord`.
-      splits: The shards of each split, in their order.
+      splits: The shards of each split, in order.
     """
 
     name: str
@@ -48,12 +48,12 @@ class Declared:
 
     @classmethod
     def read(cls, version_dir: Path) -> "Declared":
-        """Returns what a version declares; raises what `dataset_info` does."""
+        """Returns the shards that a version declares; raises what `dataset_info` does."""
         return cls.of(dataset_info(version_dir))
 
     @classmethod
     def of(cls, info: Mapping[str, Any]) -> "Declared":
-        """Returns what `dataset_info` returned declares."""
+        """Returns the shards declared in the result of `dataset_info`."""
         config = info.get("configName")
         name = f"{info['name']}{'/' + config if config else ''}:{info['version']}"
         form = info.get("fileFormat") or "tfrecord"
@@ -62,13 +62,13 @@ class Declared:
 
 
 def dataset_info(version_dir: Path) -> dict[str, Any]:
-    """Returns what `dataset_info.json` says, in the spelling of TFDS's own files.
+    """Returns the checked content of `dataset_info.json`, in TFDS's own spelling.
 
     Args:
       version_dir: Where the file is.
 
     Raises:
-      FileNotFoundError: There is none.
+      FileNotFoundError: The file does not exist.
       IncompleteVersionError: It is not what TFDS writes, or names files outside of its directory.
     """
     path = version_dir / FILE_NAME
@@ -80,7 +80,7 @@ def dataset_info(version_dir: Path) -> dict[str, Any]:
         raise IncompleteVersionError(
             f"{path} cannot be read.",
             f"Found: {reason(error)}",
-            fix=f"my-datasets verify {version_dir} says what else is wrong; build or pull it anew",
+            fix=f"my-datasets verify {version_dir} says what else is wrong; build or pull it again",
         ) from error
 
 
@@ -90,7 +90,7 @@ def essentials(version_dir: Path) -> dict[str, Any]:
 
 
 def essentials_of(info: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns what else of `dataset_info.json` changes what readers get, for the manifest."""
+    """Returns the other fields of `dataset_info.json` that affect readers, for the manifest."""
     return {
         "supervisedKeys": info.get("supervisedKeys"),
         "disableShuffling": bool(info.get("disableShuffling", False)),
@@ -99,7 +99,7 @@ def essentials_of(info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def is_plain_name(name: object) -> TypeGuard[str]:
-    """Returns whether something is the name of a file, and no path to one elsewhere."""
+    """Returns whether a value is a plain file name, not a path to another directory."""
     if not isinstance(name, str) or name in ("", ".", "..") or "/" in name or "\0" in name:
         return False
     encoded = name.encode("utf-8", "ignore")
@@ -110,8 +110,8 @@ class _MalformedError(PrintableError, ValueError):
     """`dataset_info.json` is not what TFDS writes."""
 
 
-# The fields that are read, by us or by TFDS, with their types. TFDS's parser takes names with
-# underscores, too.
+# The fields that we or TFDS read, with their types. TFDS's parser also accepts names with
+# underscores.
 _FIELDS: Mapping[str, type] = {
     "name": str, "description": str, "version": str, "citation": str, "location": dict,
     "downloadSize": int, "downloadChecksums": dict, "schema": dict, "splits": list,
@@ -130,7 +130,7 @@ _MOST_EXAMPLES = 1 << 62
 
 
 def _checked(given: object) -> dict[str, Any]:
-    """Returns what a file says, all of it of the form that TFDS writes."""
+    """Returns the content of a file, checked to have the form that TFDS writes."""
     info = _typed(given, _FIELDS, "it")
     for field in ("name", "version", "configName", "fileFormat"):
         is_needed = field in ("name", "version")
@@ -158,12 +158,12 @@ def _checked(given: object) -> dict[str, Any]:
     if len({one["name"] for one in info["splits"]}) < len(info["splits"]):
         raise _MalformedError("two splits have one name")
     if len(set(names)) < len(names):
-        raise _MalformedError("a shard belongs to two splits, or is there twice")
+        raise _MalformedError("a shard belongs to two splits, or is listed twice")
     return info
 
 
 def _typed(given: object, fields: Mapping[str, type], what: str) -> dict[str, Any]:
-    """Returns an object with TFDS's own names; what is null counts as absent."""
+    """Returns an object with TFDS's own names; null members count as absent."""
     if not isinstance(given, dict):
         raise _MalformedError(f"{what} is no object")
     spelled = {_with_underscores(name): name for name in fields}
@@ -188,7 +188,7 @@ def _with_underscores(name: str) -> str:
 
 
 def _whole_number(value: object, what: str) -> int:
-    """Returns a count, which `protobuf` writes as a text."""
+    """Returns a count, which `protobuf` writes as a string."""
     try:
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise TypeError
@@ -201,7 +201,7 @@ def _whole_number(value: object, what: str) -> int:
 
 
 def _check_keys(given: object, *, is_inner: bool = False) -> None:
-    """Checks what is declared to be input and target."""
+    """Checks the declared input and target."""
     found = _typed(given, {"tuple": dict, "featureKey": str, "dict": dict}, "supervisedKeys")
     if is_inner and not {"tuple", "featureKey", "dict"} & set(found):
         raise _MalformedError("supervisedKeys has a member that names no feature")
@@ -243,7 +243,7 @@ def _shards(name: str, form: str, split: Mapping[str, Any]) -> tuple[DeclaredSha
 
 
 def _check_template(template: str) -> None:
-    """Checks what is formatted: names only, for a width takes any memory, and an attribute code."""
+    """Checks a format string: only names, as widths take any memory, and attributes run code."""
     try:
         fields = list(string.Formatter().parse(template))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What is different between the features of two versions, from their metadata alone."""
+"""The differences between the features of two versions, from their metadata alone."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -18,13 +18,13 @@ _SHOWN = 8
 
 @dataclass(frozen=True)
 class _Leaf:
-    """A feature that holds no others.
+    """A feature without nested features.
 
     Attributes:
-      kind: The member of TFDS's `feature.proto` that it is.
+      kind: The member of TFDS's `feature.proto` that it has.
       sequence: The lengths of the sequences around it.
-      labels: The names of its classes, if it has some.
-      form: What else is said of it.
+      labels: The names of its classes, if any.
+      form: Its other fields.
     """
 
     kind: str
@@ -51,7 +51,7 @@ class _Leaf:
 
 
 def changes(old: VersionMetadata, new: VersionMetadata) -> Iterator[VersionChange]:
-    """Yields what is different between the features of two versions."""
+    """Yields the differences between the features of two versions."""
     before, after = _leaves(old), _leaves(new)
     for name in sorted({*before, *after}):
         node = f"feature {name}" if name else "the example"
@@ -130,7 +130,7 @@ def _supervised(old: VersionMetadata, new: VersionMetadata) -> Iterator[VersionC
 
 
 def _widens(old: str, new: str) -> bool:
-    """Returns whether all numbers of a type are numbers of the other one."""
+    """Returns whether a type can represent all numbers of another."""
     (kind, bits), (new_kind, new_bits) = _type(old), _type(new)
     if kind == new_kind:
         return 0 < bits < new_bits
@@ -144,7 +144,7 @@ def _type(dtype: str) -> tuple[str, int]:
 
 
 def _narrows(old: _Sizes, new: _Sizes) -> bool:
-    """Returns whether all shapes that are allowed now were allowed before."""
+    """Returns whether every shape allowed now was allowed before."""
     return len(old) == len(new) and all(
         before in (None, after) for before, after in zip(old, new, strict=True)
     )
@@ -159,7 +159,7 @@ def _leaf(node: FeatureNode, labels: tuple[str, ...] | None) -> _Leaf:
     kind = next((name for name in node.feature if name not in NOT_FORM), "")
     form = node.feature.get(kind, {})
     if not isinstance(form, Mapping) or kind == "jsonFeature":
-        # Of somebody's own class, which alone knows what it means.
+        # Fields of a user's own class, which alone knows their meaning.
         form = {"json": form, "class": node.feature.get("pythonClassName")}
     datasets = sum(map(is_nested_dataset, node.sequences))
     return _Leaf(kind + datasets * " of a dataset", node.lengths, labels, form)

@@ -1,4 +1,4 @@
-"""`features.json`: which classes it may name, and of what form it must be before TFDS reads it.
+"""`features.json`: checks the classes that it names, and its form, before TFDS reads it.
 
 TFDS imports the module of any class that the file names. So only TFDS's own feature classes count,
 and those that a user has registered: both are code that runs anyway.
@@ -21,8 +21,8 @@ from my_datasets.storage.json_files import MalformedJsonError, parse_json, read_
 
 FILE_NAME = "features.json"
 _TFDS = "tensorflow_datasets.core.features"
-# Of each class of TFDS's, the arguments that files give it that are older than `feature.proto`.
-# Others are refused: `names_file`, for one, reads any file.
+# For each of TFDS's classes, the arguments that files older than `feature.proto` may give it.
+# Others are refused: `names_file`, for example, reads any file.
 _ARGUMENTS: Mapping[str, frozenset[str]] = {
     f"{_TFDS}.{name}": frozenset(arguments.split())
     for name, arguments in {
@@ -63,8 +63,7 @@ _FIELDS = {
 }  # fmt: skip
 _CLASS_NAMES = ("pythonClassName", "python_class_name")
 _TYPE = re.compile(r"[a-z][a-z0-9_]*")
-# Of names that anybody may have written, what errors show.
-# A `tf.Example` has at most 2 GiB.
+# Maximum characters of an untrusted name in an error. A `tf.Example` has at most 2 GiB.
 _MOST_VALUES = 1 << 31
 _LONGEST_NAME = 1000
 
@@ -109,7 +108,7 @@ def register_feature(feature_class: AnyFeature) -> AnyFeature:
 
 
 def register_classes_of(features: _HasJson) -> None:
-    """Registers the classes of features that code has made: that code runs already.
+    """Registers the classes of features that code has created, which is running anyway.
 
     Args:
       features: A `tfds.features.FeatureConnector`, with all that it holds.
@@ -123,15 +122,15 @@ def is_registered(name: str) -> bool:
 
 
 def read_features(directory: Path) -> dict[str, Any]:
-    """Returns what `features.json` says, in the spelling of TFDS's own files.
+    """Returns the checked content of `features.json`, in TFDS's own spelling.
 
-    Every reader of that file comes here first, TFDS included.
+    Every reader of that file calls this first, TFDS included.
 
     Args:
       directory: Where the file is.
 
     Raises:
-      FileNotFoundError: There is none.
+      FileNotFoundError: The file does not exist.
       UnregisteredFeatureError: It names a class that is neither TFDS's nor registered.
       IncompleteVersionError: It is not what TFDS writes.
     """
@@ -139,7 +138,7 @@ def read_features(directory: Path) -> dict[str, Any]:
 
 
 def read_unchecked(directory: Path) -> Json:
-    """Returns the JSON of `features.json` as it is, only to be compared with other such JSON."""
+    """Returns the unchecked JSON of `features.json`, only for comparison with other such JSON."""
     with _explained(directory):
         found: Json = read_json(directory / FILE_NAME)
     return found
@@ -161,18 +160,18 @@ def _explained(directory: Path) -> Iterator[None]:
         raise IncompleteVersionError(
             f"{directory / FILE_NAME} cannot be read.",
             f"Found: {reason(error)}",
-            fix="build or pull the version anew",
+            fix="build or pull the version again",
         ) from error
 
 
 class FeatureNode(NamedTuple):
-    """A feature that holds no others, as `features.json` describes it.
+    """A feature without nested features, as `features.json` describes it.
 
     Attributes:
-      path: The names from the top to it; empty if an example is nothing else.
+      path: The names from the top to it; empty if it is the whole example.
       feature: Its JSON.
       sequences: The JSON of the sequences around it, the outermost first.
-      text: What its builder says of it, or of the closest sequence that holds nothing else.
+      text: Its description, or that of the closest sequence around it that has no other features.
     """
 
     path: tuple[str, ...]
@@ -194,7 +193,7 @@ def map_features(
     sequences: tuple[Mapping[str, Any], ...] = (),
     outer: str = "",
 ) -> Any:
-    """Returns what `make` returns for each feature that holds no others.
+    """Returns the result of `make` for each feature without nested features.
 
     Results are nested in dicts as examples are, in the order of their names: sequences of dicts
     become dicts. All other arguments are those of the feature's node, for the recursion.
@@ -213,7 +212,7 @@ def map_features(
 
 
 def feature_nodes(feature: Mapping[str, Any]) -> list[FeatureNode]:
-    """Returns the features that hold no others, in the order of their names."""
+    """Returns the features without nested features, in the order of their names."""
     found: list[FeatureNode] = []
     map_features(feature, found.append)
     return found
@@ -252,7 +251,7 @@ def _feature(given: object, path: tuple[str, ...], file: str) -> dict[str, Any]:
 def _content(
     kind: str, given: object, name: str, path: tuple[str, ...], file: str
 ) -> dict[str, Any]:
-    """Returns what a feature says of its form."""
+    """Returns what a feature says about its form."""
     if not isinstance(given, dict):
         raise _malformed(path, f"its {kind} is no object")
     found = _spelled(given, path)
@@ -294,7 +293,7 @@ def _of_old_tfds(given: dict[str, Any], path: tuple[str, ...], file: str) -> dic
 
 
 def _check_arguments(name: str, given: object, path: tuple[str, ...], file: str) -> None:
-    """Checks the arguments of a class, where `feature.proto` does not say what they are."""
+    """Checks the arguments of a class that `feature.proto` does not define."""
     if not isinstance(given, dict):
         raise _malformed(path, "its content is no object")
     if name == _OF_FEATURES:
@@ -310,7 +309,7 @@ def _check_arguments(name: str, given: object, path: tuple[str, ...], file: str)
         if "feature" in given:
             _feature(given["feature"], path, file)
         return
-    for inner, other_name in _named(given, path):  # it may make features of these
+    for inner, other_name in _named(given, path):  # it may create features from these
         _check_class(other_name, inner, file)
 
 
@@ -332,7 +331,7 @@ def _check_class(name: object, path: tuple[str, ...], file: str) -> None:
 
 
 def _named(given: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Yields all classes that some JSON names, at any depth, with the names around them."""
+    """Yields all classes named in a JSON value, at any depth, with the names around them."""
     if isinstance(given, list):
         for one in given:
             yield from _named(one, path)
@@ -353,7 +352,7 @@ def _named(given: object, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ..
 
 
 def _spelled(given: object, path: tuple[str, ...]) -> dict[str, Any]:
-    """Returns an object with the names of TFDS's own files; what is null counts as absent."""
+    """Returns an object with TFDS's own names; null members count as absent."""
     if not isinstance(given, Mapping):
         raise _malformed(path, "a part of it is no object")
     found: dict[str, Any] = {}
@@ -367,7 +366,7 @@ def _spelled(given: object, path: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _check_form(found: Mapping[str, Any], path: tuple[str, ...]) -> None:
-    """Checks what a tensor, an image or the like says of its values."""
+    """Checks what a tensor, an image or the like says about its values."""
     for name in ("dtype", "encoding", "encodingFormat", "fileFormat", "bboxFormat"):
         if not isinstance(found.get(name, ""), str):
             raise _malformed(path, f"its {name} is no text")
@@ -390,7 +389,7 @@ def _check_form(found: Mapping[str, Any], path: tuple[str, ...]) -> None:
 
 
 def _whole_number(value: object, what: str, path: tuple[str, ...]) -> int:
-    """Returns an int64, which `protobuf` writes as a text."""
+    """Returns an int64, which `protobuf` writes as a string."""
     try:
         if isinstance(value, bool) or not isinstance(value, (str, int)):
             raise TypeError
@@ -403,7 +402,7 @@ def _whole_number(value: object, what: str, path: tuple[str, ...]) -> int:
 
 
 def _check_name(name: str, path: tuple[str, ...]) -> None:
-    """Checks the name of a feature: TFDS makes the names of files of it, and patterns for them."""
+    """Checks a feature's name, from which TFDS makes file names and patterns."""
     if name in ("", ".", "..") or "\0" in name or len(name) > _LONGEST_NAME:
         raise _malformed((*path, name[:80]), "a feature cannot be called so")
 

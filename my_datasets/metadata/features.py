@@ -1,7 +1,7 @@
 """The features of a prepared version, read from its `features.json` without TFDS.
 
-A feature is told by the member of TFDS's `feature.proto` that it has in that file. Features inside
-of a sequence come as TFDS gives them: a sequence of dicts is a dict of sequences.
+The kind of a feature is the member of TFDS's `feature.proto` that it has in that file. Features
+inside a sequence are nested as in TFDS: a sequence of dicts is a dict of sequences.
 """
 
 import functools
@@ -24,20 +24,19 @@ _BYTES = ("string", "object")
 
 @dataclass(frozen=True)
 class Leaf:
-    """A feature that holds no others.
+    """A feature without nested features.
 
     Attributes:
-      path: The names from the top to it; empty if the example is nothing else.
-      form: What its values are.
+      path: The names from the top to it; empty if it is the whole example.
+      form: The kind of its values.
       dtype: Their NumPy type; `object` for bytes.
-      shape: Of one value; None for a dimension that differs.
-      sequence: The lengths of the sequences around it, the outermost first; None for one that
-        differs.
+      shape: The shape of one value; None for a variable dimension.
+      sequence: The lengths of the sequences around it, outermost first; None for a variable length.
       encoding: How a number's tensor is stored: `none`, `bytes` or `zlib`.
       labels: The names of the classes, if it is a class label and they are known.
       is_optional: Whether it may be missing.
-      classes: How many classes there are, if it is a class label.
-      sample_rate: Of audio, in samples per second, if it is known.
+      classes: The number of classes, if it is a class label.
+      sample_rate: Samples per second, if it is audio and the rate is known.
     """
 
     path: tuple[str, ...]
@@ -58,18 +57,18 @@ class Leaf:
 
     @property
     def is_nested(self) -> bool:
-        """Whether records have the lengths of its inner sequences beside its values."""
+        """Whether records store the lengths of its inner sequences beside its values."""
         several = (*self.sequence, *self.shape).count(None) > 1
         return len(self.sequence) > 1 and several and self.form != "image"
 
     @property
     def has_shapes(self) -> bool:
-        """Whether records have the shape of each value beside it."""
+        """Whether records store the shape of each value beside it."""
         return self.encoding != "none" and self.shape.count(None) > 1
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of records that hold it: that of the values first, then those of sizes."""
+        """Its keys in records: that of the values first, then those of sizes."""
         if self.has_shapes:
             return f"{self.name}/value", f"{self.name}/shape"
         if self.is_nested:
@@ -79,7 +78,7 @@ class Leaf:
         return (self.name,)
 
 
-# Leaves, nested in dicts as examples are; or a leaf only.
+# Leaves, nested in dicts as examples are; or a single leaf.
 Tree: TypeAlias = "Leaf | dict[str, Tree]"
 
 
@@ -89,8 +88,7 @@ class Schema:
 
     Attributes:
       tree: The features.
-      supervised: The features that are input and target, nested as they are given; None if none
-        are declared.
+      supervised: The declared input and target features, nested as declared; None if none are.
     """
 
     tree: Tree
@@ -98,10 +96,10 @@ class Schema:
 
 
 def supervised(info: Mapping[str, Any], tree: Tree) -> tuple[Any, Any] | None:
-    """Returns the leaves that are input and target, nested as they are given; None for none.
+    """Returns the declared input and target leaves, nested as declared; None if none are.
 
     Raises:
-      IncompleteVersionError: `dataset_info.json` names a feature that is not there.
+      IncompleteVersionError: `dataset_info.json` names a feature that does not exist.
     """
     keys = info.get("supervisedKeys", {}).get("tuple", {}).get("items")
     if not keys or len(keys) != 2:
@@ -110,10 +108,10 @@ def supervised(info: Mapping[str, Any], tree: Tree) -> tuple[Any, Any] | None:
 
 
 def tree_of(features: Mapping[str, Any], directory: Path) -> Tree:
-    """Returns leaves, nested in dicts as examples are, of what `features.json` says.
+    """Returns the leaves that `features.json` describes, nested in dicts as examples are.
 
     Raises:
-      FeatureError: One of them is of a kind that only TFDS reads.
+      FeatureError: One has a kind that only TFDS reads.
     """
     tree: Tree = map_features(features, functools.partial(_leaf, directory))
     return tree
@@ -130,9 +128,9 @@ def _chosen(key: Mapping[str, Any], tree: Tree) -> Any:
     if "featureKey" in key:
         if not isinstance(tree, Mapping) or key["featureKey"] not in tree:
             raise IncompleteVersionError(
-                f"supervised_keys name a feature {key['featureKey']!r}, which is not there.",
+                f"supervised_keys name a feature {key['featureKey']!r}, which does not exist.",
                 "dataset_info.json and features.json do not belong together.",
-                fix="build or pull the version anew",
+                fix="build or pull the version again",
             )
         return tree[key["featureKey"]]
     if "tuple" in key:

@@ -13,15 +13,15 @@ from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.storage import addresses
 from my_datasets.storage.json_files import MalformedJsonError, read_json
 
-# The two files without which TFDS (>= 4) does not take a directory for a prepared version.
+# The two files that TFDS (>= 4) requires in a directory of a prepared version.
 METADATA_FILES = (dataset_info.FILE_NAME, feature_classes.FILE_NAME)
-# The record of the release that was pulled or attached there.
+# The record of the release that was pulled or attached in a directory.
 RELEASE_RECORD = "my_datasets_release.json"
-# Its note in the directory of a dataset, of the config that is meant if none is named.
+# TFDS's file in a dataset's directory that names the default config.
 DEFAULT_CONFIG = ".config/metadata.json"
 
 _LOGGER = get_logger(__name__)
-# Versions of which this process has warned.
+# Versions that this process has already warned about.
 _warned: set[Path] = set()
 
 
@@ -43,7 +43,7 @@ class PreparedVersion:
 def is_prepared(version_dir: Path) -> bool:
     """Returns whether a directory has the metadata of a whole prepared version.
 
-    False as well if this user may not look into it: see `why_unreadable`.
+    Also False if this user may not read the directory: see `why_unreadable`.
     """
     try:
         return all((version_dir / file).is_file() for file in METADATA_FILES)
@@ -55,7 +55,7 @@ def why_unreadable(version_dir: Path) -> str | None:
     """Returns why this user cannot read a version's metadata; None if nothing prevents it."""
     if addresses.is_remote(version_dir):
         return None
-    # By opening them: what `access` says does not hold for every file system and user.
+    # By opening them: `access` is not reliable for every file system and user.
     try:
         with os.scandir(version_dir):
             pass
@@ -72,9 +72,9 @@ def why_unreadable(version_dir: Path) -> str | None:
 def prepared_versions(data_dir: Path) -> Iterator[PreparedVersion]:
     """Yields every prepared version under a data directory, by name, config and version.
 
-    Half-made directories (TFDS names them `incomplete.*`) and anything else that is not a
-    prepared version are passed over. So are versions that this user cannot read, with a warning
-    that names them. Nothing is yielded if `data_dir` does not exist.
+    Incomplete directories (TFDS names them `incomplete.*`) and anything else that is not a prepared
+    version are skipped. So are versions that this user cannot read, with a warning that names them.
+    Nothing is yielded if `data_dir` does not exist.
     """
     for dataset_dir in _subdirectories(data_dir):
         yield from prepared_versions_of(dataset_dir)
@@ -90,7 +90,7 @@ def prepared_versions_of(dataset_dir: Path) -> Iterator[PreparedVersion]:
 
 
 def unreadable_in(dataset_dir: Path) -> list[str]:
-    """Returns why this user cannot read what is in a dataset's directory; empty if nothing is."""
+    """Returns why this user cannot read a dataset's versions; empty if all are readable."""
     if addresses.is_remote(dataset_dir) or not dataset_dir.is_dir():
         return []
     folders = [dataset_dir, *_subdirectories(dataset_dir)]
@@ -105,11 +105,11 @@ def versions_in(directory: Path) -> Iterator[PreparedVersion]:
 
 
 def default_config(dataset_dir: Path) -> str | None:
-    """Returns the config that is meant if none is named; TFDS notes it beside the configs."""
+    """Returns the default config, which TFDS records beside the configs."""
     try:
         name = read_json(dataset_dir / DEFAULT_CONFIG)["default_config_name"]
     except (OSError, MalformedJsonError, KeyError, TypeError):
-        return None  # as if there were none: whoever names the config finds it
+        return None  # as if there were no default: the config can still be named
     return str(name) if name else None
 
 
@@ -133,4 +133,4 @@ def _subdirectories(directory: Path) -> list[Path]:
             if not path.name.startswith((".", "incomplete.")) and path.is_dir()
         )
     except (FileNotFoundError, NotADirectoryError, PermissionError):
-        return []  # others' directories, such as lost+found, hold nothing that we could read
+        return []  # directories of other users, such as lost+found, have nothing that we could read

@@ -1,4 +1,4 @@
-"""The manifest: what a prepared version was made of, in a JSON file beside its shards."""
+"""The manifest: how a prepared version was made, in a JSON file beside its shards."""
 
 import hashlib
 import json
@@ -22,23 +22,23 @@ _PERCENTILES = 101
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a prepared version was made of.
+    """How a prepared version was made, and what it contains.
 
     Attributes:
       fingerprint: A hash of each thing that determines the data.
-      options: The options that changed what is in it, such as a limit of examples.
-      quarantined: How many examples were set aside, for each split that has any.
-      splits: By which rule the rows of each split were chosen, where it was declared.
-      content: What is in it; None if nobody has looked.
-      provenance: Where it comes from, and with what it was made.
-      statistics: What the values of each feature are like, by split: `docs/statistics.md`.
-      constraints: What the builder declares of the values of each feature.
-      configs: The `names` of all configs of the dataset, with what is said of each, and which is
-        the `default`; empty if it has none, or nobody knows.
-      metadata: What else of TFDS's metadata changes what readers get: see
+      options: The options that changed its content, such as a limit of examples.
+      quarantined: The number of quarantined examples, for each split that has any.
+      splits: The rule by which the rows of each split were chosen, if declared.
+      content: Its content; None if it was not examined.
+      provenance: Where it comes from, and the software that made it.
+      statistics: Statistics of the values of each feature, by split: `docs/statistics.md`.
+      constraints: The builder's constraints on the values of each feature.
+      configs: The `names` of all configs of the dataset, with the description of each, and the
+        `default`; empty if it has none, or they are unknown.
+      metadata: Other fields of TFDS's metadata that affect readers: see
         `dataset_info.essentials_of`.
-      metadata_copy: TFDS's metadata themselves: see `recorded_files.of_version`. Empty in
-        manifests that were written before this was recorded.
+      metadata_copy: TFDS's metadata: see `recorded_files.of_version`. Empty in manifests that were
+        written before this was recorded.
       files: The size and SHA-256 of sidecars and other files: see `recorded_files.of_files`.
     """
 
@@ -67,7 +67,7 @@ class Manifest:
 
     @classmethod
     def read(cls, directory: Path) -> "Manifest | None":
-        """Returns the manifest of a version; None if it has none, as data that TFDS built.
+        """Returns the manifest of a version; None if it has none, like data that TFDS built.
 
         Raises:
           IncompleteVersionError: It cannot be understood.
@@ -99,12 +99,12 @@ class Manifest:
 _DISTRIBUTIONS = ("lengths", "bytes", "heights", "widths", "values_per_example")
 _COUNTED = {"label": "classes", "image": "formats"}
 _NEEDED = {"label": ("classes",), "image": ("formats", "bytes")}
-# How many values are odd, each in its own way.
+# Counts of unusual values, by kind.
 _ODD = ("nan", "infinite", "outside", "unknown", "empty", "not_text")
 
 
 def _check_statistics(given: Mapping[str, Any]) -> None:
-    """Checks what readers take for granted of statistics; raises what `MALFORMED` lists."""
+    """Checks what readers of statistics rely on; raises what `MALFORMED` lists."""
     for split in given.values():
         _check_counts(split["examples"])
         for name, one in split["features"].items():
@@ -143,7 +143,7 @@ def _check_feature(one: Mapping[str, Any]) -> None:
         for value in one["top"]["values"]:
             _check_counts(value["count"])
             if not isinstance(value["value"], (str, int, float)):
-                raise TypeError(f"statistics have {value['value']!r:.80} in place of a value")
+                raise TypeError(f"statistics have {value['value']!r:.80} instead of a value")
 
 
 def _check_distribution(part: Mapping[str, Any]) -> None:
@@ -158,7 +158,7 @@ def _check_distribution(part: Mapping[str, Any]) -> None:
 def _check_numbers(*given: object) -> None:
     for one in given:
         if isinstance(one, bool) or not isinstance(one, (int, float)):
-            raise TypeError(f"statistics have {str(one)[:80]!r} in place of a number")
+            raise TypeError(f"statistics have {str(one)[:80]!r} instead of a number")
 
 
 def _check_counts(*given: Any) -> None:
@@ -177,5 +177,5 @@ def _unreadable(path: Path, found: str) -> IncompleteVersionError:
     return IncompleteVersionError(
         f"{path} is not a manifest of format {_FORMAT}.",
         f"Found: {clipped(found)}",
-        fix="build or pull the version anew, or use the release of my_datasets that made it",
+        fix="build or pull the version again, or use the release of my_datasets that made it",
     )

@@ -1,7 +1,7 @@
-"""What the manifest records of files other than shards, so that edits of them are found.
+"""What the manifest records of files other than shards, so that changes to them are found.
 
-Of TFDS's metadata it has a copy, less the sizes of splits and the names of classes, which it
-records by themselves. Of other files, such as sidecars, it has the size and the SHA-256.
+It has a copy of TFDS's metadata, except for the sizes of splits and the names of classes, which it
+records separately. Of other files, such as sidecars, it has the size and the SHA-256.
 """
 
 import functools
@@ -31,6 +31,16 @@ _AT_ONCE = 8
 _TOLD = 4 << 30
 _LOGGER = get_logger(__name__)
 
+_METADATA = (FILE_NAME, FEATURES)
+# Files that are recorded separately, or come and go with publishing, pulling and attaching.
+_OWN = "my_datasets_"
+_SIDECARS = ".npy"
+_LABELS = ".labels.txt"
+_QUARANTINE = "quarantine.jsonl"
+# Fields of a split that the manifest's list of shards and `dataset_info.essentials_of` have.
+_OF_SHARDS = frozenset({"shardLengths", "numBytes"})
+_HEX = re.compile("[0-9a-f]{64}")
+
 
 def check_indexes(version_dir: Path, shards: Mapping[str, str]) -> None:
     """Checks the record index of each shard that has one; see `sidecars.check_index`.
@@ -40,7 +50,7 @@ def check_indexes(version_dir: Path, shards: Mapping[str, str]) -> None:
       shards: The SHA-256 of each, by name.
 
     Raises:
-      CorruptShardError: An index is not the shard's.
+      CorruptShardError: An index does not match its shard.
     """
     verified = _verified()
     with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -62,9 +72,9 @@ def _verified() -> VerifiedFiles:
 def other_files(
     version_dir: Path, files: Mapping[str, tuple[int, str]], standard: str
 ) -> Iterator[str]:
-    """Yields the names of files with other contents; stopping early cancels what is left.
+    """Yields the names of files with other contents; stopping early cancels the remaining work.
 
-    Files that this machine has verified, and that did not change since, are not read.
+    Files that this machine has verified, and that have not changed since, are not read.
 
     Args:
       version_dir: Where they are; a link stands for what it leads to.
@@ -72,7 +82,7 @@ def other_files(
       standard: What they are compared with, for messages.
     """
     verified = _verified()
-    # What a link leads to is what is read.
+    # Readers follow links.
     left = {
         name: ((version_dir / name).resolve(), sha256, size)
         for name, (size, sha256) in files.items()
@@ -99,19 +109,8 @@ def _verified_by_this_process() -> VerifiedFiles:
     return VerifiedFiles(Path(os.devnull))
 
 
-_METADATA = (FILE_NAME, FEATURES)
-# What is recorded by itself; and what comes and goes with publishing, pulling and attaching.
-_OWN = "my_datasets_"
-_SIDECARS = ".npy"
-_LABELS = ".labels.txt"
-_QUARANTINE = "quarantine.jsonl"
-# Of a split, what the manifest's list of shards and `dataset_info.essentials_of` say.
-_OF_SHARDS = frozenset({"shardLengths", "numBytes"})
-_HEX = re.compile("[0-9a-f]{64}")
-
-
 class Edit(NamedTuple):
-    """A value of the metadata that is not as it was recorded.
+    """A metadata value that differs from the recorded one.
 
     Attributes:
       field: Its name, from the top of the file on, such as `citation` or
@@ -140,7 +139,7 @@ def of_version(version_dir: Path) -> dict[str, Any]:
 
 
 def edits(recorded: Mapping[str, Any], version: "VersionMetadata") -> Iterator[tuple[str, Edit]]:
-    """Yields the name of the file and the edit for each value that is not as it was recorded.
+    """Yields the file name and the edit for each value that differs from the recorded one.
 
     Raises:
       IncompleteVersionError, OSError, ValueError: As `of_version` does.
@@ -153,7 +152,7 @@ def edits(recorded: Mapping[str, Any], version: "VersionMetadata") -> Iterator[t
         if name == FILE_NAME:
             before, splits = _without_splits(before)
             now, splits_now = _without_splits(now)
-            # Manifests that were written earlier have no splits here.
+            # Older manifests do not record splits here.
             for edit in _edits_of_splits(splits, splits_now) if splits is not None else ():
                 yield name, edit
         for edit in _edits(before, now, ()):
@@ -175,7 +174,7 @@ def of_files(version_dir: Path, shards: Collection[str]) -> dict[str, Any]:
 
 
 def check_files(files: Mapping[str, Any]) -> None:
-    """Checks that something has the form of what `of_files` returns.
+    """Checks that a value has the form that `of_files` returns.
 
     Raises:
       ValueError, KeyError, TypeError: It has not.
@@ -197,7 +196,7 @@ def is_recorded(name: str) -> bool:
 
 
 def _checked(name: str, found: object) -> dict[str, Any]:
-    """Returns a file of TFDS's, without what is recorded by itself."""
+    """Returns one of TFDS's files without what is recorded separately."""
     if not isinstance(found, dict):
         raise ValueError(f"{name} is no object")
     if name != FILE_NAME:

@@ -5,7 +5,7 @@ hexadecimal digits of the SHA-256 of the shard's file name. That name contains n
 nor the split, nor the file format, so no glob for shards (`*-train*`, `*.tfrecord*`) matches it:
 see `docs/decisions/0015-sidecars.md`.
 
-Earlier versions have `<shard>.<kind>.npy`, which is read, and written only in place of itself.
+Earlier versions have `<shard>.<kind>.npy`, which is read, and only ever replaced, not created.
 """
 
 import hashlib
@@ -20,16 +20,16 @@ from my_datasets.errors import CorruptShardError
 from my_datasets.storage.regular_files import open_regular
 from my_datasets.storage.verified_files import VerifiedFiles
 
-# Of a TFRecord: the bytes of a record's length and of both checksums.
+# In a TFRecord: the bytes of a record's length and of both checksums.
 _OVERHEAD = 16
-# A larger index is mapped, which takes a descriptor as long as it is open.
+# Larger indexes are mapped, which takes a descriptor while they are open.
 _MAPPED = 1 << 20
 _NAME = re.compile(r"my_datasets_(offsets|keys)_[0-9a-f]{16}\.npy")
 _DIGITS = 16
 
 
 class Sidecar(StrEnum):
-    """What a sidecar of a shard holds."""
+    """What a shard's sidecar contains."""
 
     OFFSETS = "offsets"
     KEYS = "keys"
@@ -51,20 +51,20 @@ def names_of(shard: str, *kinds: Sidecar) -> tuple[str, ...]:
 
     Args:
       shard: The shard's file name.
-      kinds: Which sidecars; all if none is given.
+      kinds: The kinds of sidecars; all if none is given.
     """
     return tuple(name(shard, kind) for kind in kinds or Sidecar for name in (name_of, old_name_of))
 
 
 def find(shard: Path, kind: Sidecar) -> Path:
-    """Returns where a shard's sidecar lies; where it is to be written if there is none."""
+    """Returns the path of a shard's sidecar: where it is, or where to write it."""
     path = shard.with_name(name_of(shard.name, kind))
     old = shard.with_name(old_name_of(shard.name, kind))
     return old if not path.exists() and old.exists() else path
 
 
 def kind_of(name: str) -> Sidecar | None:
-    """Returns which sidecar a file is, by its name; None if it is none."""
+    """Returns the kind of sidecar that a file name means; None if it is not a sidecar."""
     if found := _NAME.fullmatch(name):
         return Sidecar(found.group(1))
     return next((kind for kind in Sidecar if name.endswith(f".{kind}.npy")), None)
@@ -106,13 +106,13 @@ def check_index(shard: Path, sha256: str, verified: VerifiedFiles) -> None:
         raise CorruptShardError(
             f"The record index of {shard} is not that of this shard.",
             f"Found: {found.name}: {problem}",
-            fix=f"make it anew: my-datasets index {shard.parent} --overwrite",
+            fix=f"create it again: my-datasets index {shard.parent} --overwrite",
         )
     verified.remember(path, key)
 
 
 def offsets_of(path: Path) -> npt.NDArray[np.uint64]:
-    """Returns what is in a record index; shape [n + 1].
+    """Returns the content of a record index; shape [n + 1].
 
     Raises:
       OSError, ValueError, EOFError: It cannot be read.
@@ -127,7 +127,7 @@ def offsets_of(path: Path) -> npt.NDArray[np.uint64]:
 
 
 def leads_through(shard: Path, offsets: npt.NDArray[np.uint64]) -> bool:
-    """Returns whether offsets are where the records of a TFRecord shard begin, all of them.
+    """Returns whether offsets are exactly where the records of a TFRecord shard begin.
 
     The first begins at byte 0, the length of each says where the next one begins, and the last
     one ends with the file: no other offsets do that.

@@ -33,7 +33,7 @@ def resolve(spec: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[Examp
       shard_lengths: The examples of each shard, by split.
 
     Raises:
-      SplitNotFoundError: It means nothing, or there is no such split, or not so many examples.
+      SplitNotFoundError: It is malformed, or there is no such split, or it has too few examples.
     """
     found: list[ExampleRange] = []
     for part in map(str.strip, spec.split("+")):
@@ -67,7 +67,7 @@ def resolve(spec: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[Examp
 
 @dataclass(frozen=True)
 class _Lengths:
-    """What TFDS's splits ask of a split."""
+    """What TFDS's splits need to know about a split."""
 
     name: str
     shard_lengths: Sequence[int]
@@ -118,7 +118,7 @@ def _bounds(text: str | None, sizes: Sequence[int], spec: str) -> tuple[int, int
     given = [bound for bound in bounds if bound is not None]
     if len(given) < len(bounds) or len(bounds) > 2 or not any(bound[0] for bound in given):
         raise _malformed(spec)
-    # As in TFDS, one unit is that of both.
+    # As in TFDS, one unit applies to both.
     unit = next((bound["unit"] for bound in given if bound["unit"]), None)
     try:
         values = [_number(bound["value"], unit) for bound in given]

@@ -1,4 +1,4 @@
-"""What a version's directory says of itself: each file is read once, when it is first needed."""
+"""The metadata in a version's directory: each file is read once, when it is first needed."""
 
 import functools
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 class VersionMetadata:
     """The metadata of a prepared version.
 
-    Make one for each call, and pass it on: what is read is kept, so later changes of the files are
-    not seen. Every property raises FileNotFoundError, IncompleteVersionError or
-    UnregisteredFeatureError if a file that it needs is missing, damaged or unsafe. `tree` and
-    `schema` also raise FeatureError if a feature is of a kind that only TFDS reads.
+    Make one for each call, and pass it on: files are cached, so later changes to them are not seen.
+    Every property raises FileNotFoundError, IncompleteVersionError or UnregisteredFeatureError if a
+    file that it needs is missing, damaged or unsafe. `tree` and `schema` also raise FeatureError if
+    a feature is of a kind that only TFDS reads.
 
     Attributes:
       path: The version's directory; for features alone, a directory with a `features.json`.
@@ -40,7 +40,7 @@ class VersionMetadata:
 
     @functools.cached_property
     def info(self) -> dict[str, Any]:
-        """What `dataset_info.json` says; see `dataset_info.dataset_info`."""
+        """The checked content of `dataset_info.json`; see `dataset_info.dataset_info`."""
         return dataset_info.dataset_info(self.path)
 
     @functools.cached_property
@@ -50,15 +50,15 @@ class VersionMetadata:
 
     @property
     def essentials(self) -> dict[str, Any]:
-        """What else of `dataset_info.json` changes what readers get."""
+        """Other fields of `dataset_info.json` that affect readers."""
         return dataset_info.essentials_of(self.info)
 
     @property
     def blocked_reason(self) -> str | None:
         """Why the version must not be used, if its metadata says so.
 
-        TFDS writes it there if the builder gives `is_blocked` to its `DatasetInfo`. None as well if
-        the metadata cannot be read: whoever reads the version then says what is wrong.
+        TFDS writes it there if the builder gives `is_blocked` to its `DatasetInfo`. Also None if
+        the metadata cannot be read: reading the version then raises the error.
         """
         try:
             return self.info.get("isBlocked") or None
@@ -67,17 +67,17 @@ class VersionMetadata:
 
     @functools.cached_property
     def features_as_written(self) -> Any:
-        """The JSON of `features.json`, unchecked; only to be compared with other such JSON."""
+        """The unchecked JSON of `features.json`, only for comparison with other such JSON."""
         return feature_classes.read_unchecked(self.path)
 
     @functools.cached_property
     def features(self) -> dict[str, Any]:
-        """What `features.json` says, in the spelling of TFDS's own files."""
+        """The checked content of `features.json`, in TFDS's own spelling."""
         return feature_classes.check_features(self.features_as_written, self.path)
 
     @functools.cached_property
     def tree(self) -> "Tree":
-        """The features as leaves, nested in dicts as examples are; or a leaf only."""
+        """The features as leaves, nested in dicts as examples are; or a single leaf."""
         from my_datasets.metadata import features
 
         return features.tree_of(self.features, self.path)
@@ -101,7 +101,7 @@ class VersionMetadata:
 
     @functools.cached_property
     def manifest(self) -> "Manifest | None":
-        """The manifest; None if there is none, as beside data that TFDS built."""
+        """The manifest; None for data that TFDS built."""
         from my_datasets.metadata.manifest import Manifest
 
         return Manifest.read(self.path)
@@ -115,10 +115,10 @@ class VersionMetadata:
 
     @property
     def decoding_digest(self) -> str:
-        """The SHA-256 of all in the metadata that decides what the bytes of examples mean.
+        """The SHA-256 of all metadata that determine what the bytes of examples mean.
 
-        That is the form and the classes of its features, the names of labels, the file format, and
-        which features `as_supervised` gives as input and label.
+        These are the form and the classes of its features, the names of labels, the file format,
+        and the features that `as_supervised` returns as input and label.
         """
         from my_datasets.metadata import content
 

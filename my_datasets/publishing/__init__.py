@@ -1,1 +1,1 @@
-"""Releases: prepared versions in a store, published and pulled whole, verified, and for good."""
+"""Publishes, pulls, attaches and administers releases: immutable prepared versions in a store."""

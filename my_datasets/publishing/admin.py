@@ -1,4 +1,4 @@
-"""`gc`: deletes from a store what no release needs."""
+"""Administers a store: garbage collection, listing, yanking, signing, and its required keys."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,6 +26,8 @@ from my_datasets.storage.store import HALF_WRITTEN, Store, StoredFile
 ABANDONED_SECONDS = 7 * 24 * 3600.0
 # Deleted first, because TFDS does not find a version without it.
 _FIRST = "features.json"
+
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -145,9 +147,6 @@ def _delete(store: Store, files: list[StoredFile], *, delete: bool) -> None:
     first = [one for one in files if one.path.endswith(f"/{_FIRST}")]
     for one in [*first, *(one for one in files if one not in first)] if delete else ():
         store.delete(one.path)
-
-
-_AT_ONCE = 16
 
 
 @dataclass(frozen=True)
@@ -307,9 +306,9 @@ def _changed(
             f"{reference!r} does not name an exact version.",
             fix="write it as digits:1.0.0; my-datasets ls shows the releases",
         )
-    there = ledger.required().datasets
-    if parsed.name not in there:
-        raise _unknown(ledger, reference, there)
+    known = ledger.required().datasets
+    if parsed.name not in known:
+        raise _unknown(ledger, reference, known)
 
     def changed(index: Index) -> Index:
         key = key_of(parsed.config or index.default_config, exact)
@@ -324,9 +323,9 @@ def _changed(
     return Listed(parsed.name, key, index.releases[key])
 
 
-def _unknown(ledger: CatalogClient, wanted: str, there: Iterable[str]) -> ReleaseNotFoundError:
+def _unknown(ledger: CatalogClient, wanted: str, known: Iterable[str]) -> ReleaseNotFoundError:
     return ReleaseNotFoundError(
         f"{ledger.store.url} has no release of {wanted!r}.",
-        f"Found: {', '.join(list(there)[:20]) or 'nothing'}",
+        f"Found: {', '.join(list(known)[:20]) or 'nothing'}",
         fix="choose one of those; my-datasets ls shows all",
     )

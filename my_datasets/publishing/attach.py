@@ -1,4 +1,7 @@
-"""`attach`: a release is read from its store; a few of its shards at a time lie here."""
+"""`attach`: makes a release readable whose shards stay in its store until they are read.
+
+Only a few of its shards at a time are on this machine.
+"""
 
 import hashlib
 import json
@@ -46,7 +49,7 @@ CACHE_BYTES = "10GiB"
 _RELEASES = "releases"
 _SHARDS = "shards"
 _WORK = ".attach"
-# Of the hash that tells one attachment from others, in the name of a directory.
+# Digits, in a directory's name, of the hash that identifies an attachment.
 _SHOWN = 16
 _IN_THE_STATE = (
     '{"about": "The shards of this version come from a store when they are read. Which one is in '
@@ -57,16 +60,16 @@ _IN_THE_STATE = (
 
 @dataclass(frozen=True)
 class Attached:
-    """A release whose shards come when they are read; stands for the directory of its metadata.
+    """A release whose shards are fetched when they are read; usable as its metadata's directory.
 
     Attributes:
       name: The release's full name.
       path: The directory with its metadata.
-      store: Where its shards come from.
-      digest: That of its content.
+      store: The origin of its shards.
+      digest: The digest of its content.
       bytes: The size of all its files in the store.
-      cache_dir: Where shards lie while they are read.
-      cache_bytes: How many bytes of them may lie there.
+      cache_dir: The directory of shards while they are read.
+      cache_bytes: The maximum total size of the shards there.
     """
 
     name: str
@@ -93,26 +96,26 @@ def attach(
     memory: RollbackState | None = None,
     report: Callable[[TransferProgress], None] = lambda _: None,
 ) -> Attached:
-    """Makes a release readable here without bringing all of it here.
+    """Makes a release readable on this machine without downloading all of it.
 
-    Its metadata and record indexes are brought here, and verified. Shards come whole when they are
-    read, and each is verified before any reader sees a byte of it. They lie in a cache of bounded
-    size, which any number of processes and releases share.
+    Its metadata and record indexes are downloaded and verified. Whole shards are fetched when they
+    are read, and each is verified before any reader sees a byte of it. They are kept in a cache of
+    limited size, which any number of processes and releases can share.
 
     Args:
-      reference: For example `digits:1.*.*`: the highest release that was not withdrawn.
+      reference: For example `digits:1.*.*`: the highest release that was not yanked.
       store: The address of the store, as `pull` takes it.
       cache_dir: Where the cache is; a folder of the user's cache if None.
-      cache_bytes: How many bytes of shards may lie there, as a number or `"10GiB"`.
-      use_lock: Whether the project's lock says what the reference means.
-      keys: Whose signatures count; with them, what is not signed is refused.
-      patience: How long the store is given now where it does not answer well.
+      cache_bytes: The maximum total size of cached shards, as a number or `"10GiB"`.
+      use_lock: Whether to apply the project's lock to the reference.
+      keys: The keys whose signatures are trusted; if given, anything unsigned is refused.
+      patience: How often failed requests to the store are repeated during this call.
       memory: What this machine has seen of stores.
-      report: Told how far the metadata are.
+      report: Called with the progress of the metadata.
 
     Returns:
-      What stands for a version's directory: `plan`, `pipeline`, `batches`, `torch_loader` and
-      `source` take it.
+      The attached release, which `plan`, `pipeline`, `batches`, `torch_loader` and `source` accept
+      like a version's directory.
 
     Raises:
       InvalidReferenceError, ReleaseNotFoundError, YankedError, LockError, CorruptReleaseError,
@@ -126,10 +129,11 @@ def attach(
         DatasetReference.of(reference), store, use_lock=use_lock, keys=keys, patience=patience,
         memory=memory,
     )  # fmt: skip
-    # As it was given, for it says who asks: `gs://anonymous@BUCKET`. No address has a secret.
+    # As given, because it selects the credentials: `gs://anonymous@BUCKET`. No address has a
+    # secret.
     address = os.fspath(store) if "://" in os.fspath(store) else found.ledger.store.url
-    told = json.dumps([address, found.record.identity, most])
-    key = hashlib.sha256(told.encode()).hexdigest()[:_SHOWN]
+    identity = json.dumps([address, found.record.identity, most])
+    key = hashlib.sha256(identity.encode()).hexdigest()[:_SHOWN]
     version_dir = cache / _RELEASES / key / found.record.name / found.key
     with explained(cache):
         shards = ShardCache(cache / _SHARDS, most)
@@ -137,7 +141,7 @@ def attach(
         wanted = Attachment(address, links, most, found.record.identity)
         if Attachment.find(version_dir) != wanted or not _is_whole(version_dir, wanted):
             with staging.exclusive(version_dir):
-                # Another machine, or another user, may have made it in a cache that they share.
+                # Another machine or user may have created it in a shared cache.
                 if not _is_whole(version_dir, wanted):
                     _bring_metadata(found, version_dir, shards, report)
                 wanted.write(version_dir)
@@ -168,7 +172,7 @@ def _bring_metadata(
     cache: ShardCache,
     report: Callable[[TransferProgress], None],
 ) -> None:
-    """Makes the directory of an attached release; it is there whole or not at all."""
+    """Creates the directory of an attached release atomically."""
     work = version_dir.with_name(f".{version_dir.name}{_WORK}")
     begin(work, found.record)
     fetch(found.ledger, found.record, work, filter(is_metadata, found.record.files))
@@ -190,9 +194,10 @@ def _bring_metadata(
     fetch(found.ledger, found.record, work, metadata, report=report)
     finish(work, {one.name for one in metadata})
     for one in shards:
-        # Readers open a shard by its name here; it lies elsewhere, for all releases that have it.
-        there = os.path.relpath(cache.path_of(one.sha256), version_dir)
-        (work / one.name).symlink_to(there)
+        # Readers open a shard by its name here; the file itself is shared by all releases that have
+        # it.
+        cached = os.path.relpath(cache.path_of(one.sha256), version_dir)
+        (work / one.name).symlink_to(cached)
     write_whole(work / shard_provider.FILE_NAME, _IN_THE_STATE)
     if os.path.lexists(version_dir):
         staging.swap(work, version_dir)

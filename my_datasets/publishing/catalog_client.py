@@ -119,7 +119,7 @@ class CatalogClient:
         return found
 
     def index(self, dataset: str) -> Index:
-        """Returns the index of a dataset; an empty one if there is none.
+        """Returns the index of a dataset, or an empty one.
 
         Raises:
           StoreError, SignatureError: As `settings`.

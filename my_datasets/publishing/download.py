@@ -54,8 +54,8 @@ def fetch(
 ) -> Fetched:
     """Downloads files of a release to a directory; each gets its name once it is verified.
 
-    Files in the directory are used if they are known to be verified, or after hashing. Nobody else
-    may write to the directory.
+    Files in the directory are used if they are known to be verified, or after hashing. No other
+    process may write to the directory.
 
     Args:
       ledger: The client of the store.
@@ -84,8 +84,8 @@ def fetch(
         there = list(pool.map(lambda one: _linked(directory / one.name, one, known or {}), some))
     linked = [one for one, is_linked in zip(some, there, strict=True) if is_linked]
     missing = [one for one, is_linked in zip(some, there, strict=True) if not is_linked]
-    came = {one.name: _came(directory / f"{one.name}{_PARTIAL}", one) for one in missing}
-    need = sum(one.bytes - came[one.name] for one in missing)
+    received = {one.name: _came(directory / f"{one.name}{_PARTIAL}", one) for one in missing}
+    need = sum(one.bytes - received[one.name] for one in missing)
     disk_space.require(need + _SPARE, directory, "The files that are to be downloaded have")
     transfer = Transfer("downloading", need, report)
     folder = store_layout.release_of(wanted.name, wanted.key)
@@ -207,9 +207,9 @@ def _cloned(source: Path, target: Path) -> bool:
         import fcntl
     except ModuleNotFoundError:
         return False
-    with source.open("rb") as origin, target.open("xb") as copy:
+    with source.open("rb") as original, target.open("xb") as copy:
         try:
-            fcntl.ioctl(copy.fileno(), _FICLONE, origin.fileno())
+            fcntl.ioctl(copy.fileno(), _FICLONE, original.fileno())
         except OSError as error:
             if error.errno not in _NOT_CLONED:
                 raise

@@ -95,7 +95,7 @@ class ReleaseInstall:
         self._workers = workers
         self._report = report
         self._check = check
-        self._found: _Here | None = None
+        self._found: _Existing | None = None
 
     def run(self, splits: Sequence[str] | None) -> Pulled:
         """Installs the release, unless it is installed."""
@@ -113,34 +113,36 @@ class ReleaseInstall:
         Raises:
           OverwriteError: Other data exists under that version.
         """
-        here = self._found = self._here()
-        if here is None or (here.is_other and self._overwrite):
+        existing = self._found = self._existing()
+        if existing is None or (existing.is_other and self._overwrite):
             return None
-        if here.is_other:
+        if existing.is_other:
             raise self._other_data()
-        has_all = here.splits is None or (splits is not None and set(splits) <= set(here.splits))
-        if has_all and here.is_verified:
+        has_all = existing.splits is None or (
+            splits is not None and set(splits) <= set(existing.splits)
+        )
+        if has_all and existing.is_verified:
             check_indexes(self._dir, self._shards_in(self._dir))
-            return self._pulled(here.splits, 0, 0, was_there=True)
+            return self._pulled(existing.splits, 0, 0, was_there=True)
         return None
 
-    def _here(self) -> "_Here | None":
+    def _existing(self) -> "_Existing | None":
         """Inspects the version's directory; returns None if it is missing or empty."""
         if not layout.is_prepared(self._dir):
-            return _Here(is_other=True) if _has_anything(self._dir) else None
+            return _Existing(is_other=True) if _has_anything(self._dir) else None
         try:
             made = Manifest.read(self._dir)
         except MyDatasetsError:
-            return _Here(is_other=True)
+            return _Existing(is_other=True)
         if made is None or made.content is None:
-            return _Here(is_other=True)
+            return _Existing(is_other=True)
         if made.content.digest == self._record.digest:
-            return _Here(is_verified=self._are_verified(self._record.files))
+            return _Existing(is_verified=self._are_verified(self._record.files))
         splits = made.options.get("splits")
         if isinstance(splits, list) and self._record.read_from(self._dir):
             some = tuple(map(str, splits))
-            return _Here(some, is_verified=self._is_verified_part(some))
-        return _Here(is_other=True)
+            return _Existing(some, is_verified=self._is_verified_part(some))
+        return _Existing(is_other=True)
 
     def _are_verified(self, files: Iterable[ReleasedFile]) -> bool:
         """Returns whether files are the published ones; hashes those not known as verified."""
@@ -170,9 +172,9 @@ class ReleaseInstall:
         if not is_part_made_here(self._dir, self._record, splits):
             return False
         files = {one.name: one for one in self._record.files if one.name not in REWRITTEN}
-        there = {path.name for path in self._dir.iterdir()} & files.keys()
+        existing = {path.name for path in self._dir.iterdir()} & files.keys()
         wanted = shards_of(Declared.read(self._dir))
-        return wanted <= there and self._are_verified(files[name] for name in there)
+        return wanted <= existing and self._are_verified(files[name] for name in existing)
 
     def _other_data(self) -> OverwriteError:
         return OverwriteError(
@@ -234,10 +236,10 @@ class ReleaseInstall:
         Raises:
           OverwriteError: It has other shards.
         """
-        here = self._found
-        if here is None or self._overwrite:
+        existing = self._found
+        if existing is None or self._overwrite:
             return
-        splits = declared.splits if here.splits is None else here.splits
+        splits = declared.splits if existing.splits is None else existing.splits
         names = {one.name for name in splits for one in declared.splits.get(name, ())}
         if not self._are_verified(one for one in self._record.files if one.name in names):
             discard(work)
@@ -254,10 +256,12 @@ class ReleaseInstall:
                 f"Its splits: {', '.join(declared.splits)}",
                 fix="choose among those",
             )
-        here = self._found if self._found is not None and not self._found.is_other else _Here(())
-        if here.splits is None:
+        existing = (
+            self._found if self._found is not None and not self._found.is_other else _Existing(())
+        )
+        if existing.splits is None:
             return None
-        found = tuple(sorted({*splits, *here.splits}))
+        found = tuple(sorted({*splits, *existing.splits}))
         return found if set(found) != set(declared.splits) else None
 
     def _fetch(self, work: Path, files: list[ReleasedFile]) -> Fetched:
@@ -297,7 +301,7 @@ class ReleaseInstall:
 
 
 @dataclass(frozen=True)
-class _Here:
+class _Existing:
     """The content of a version's directory; `splits` is None for all splits of the release."""
 
     splits: tuple[str, ...] | None = None

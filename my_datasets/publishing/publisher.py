@@ -1,4 +1,8 @@
-"""`publish`: makes a prepared version an immutable release, atomically."""
+"""`publish`: makes a prepared version an immutable release, atomically.
+
+The version gate refuses a version number that understates what changed since the published
+versions.
+"""
 
 import os
 import tempfile
@@ -32,6 +36,9 @@ from my_datasets.storage.store import Store, read_only
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 
+_AT_ONCE = 8
+_SHOWN = 5
+
 
 def check_release_gate(
     version_dir: Path, wanted: Record, index: Index, ledger: CatalogClient
@@ -44,13 +51,13 @@ def check_release_gate(
     Raises:
       VersionGateError: A version number was not raised enough for what changed.
     """
-    there = {
+    published = {
         version: one
         for version, one in index.versions(wanted.config).items()
         if one.state is ReleaseState.PUBLISHED
     }
-    below = [version for version in there if version < wanted.version]
-    above = [version for version in there if version > wanted.version]
+    below = [version for version in published if version < wanted.version]
+    above = [version for version in published if version > wanted.version]
     # A new major version permits any change.
     neighbours = [
         one
@@ -66,15 +73,17 @@ def check_release_gate(
         siblings = Path(directory) / version_dir.resolve().parent.name
         siblings.mkdir()
         for version in neighbours:
-            found = _here(version_dir, version, there[version])
+            found = _local_version(version_dir, version, published[version])
             if found is None:
                 target = Path(directory) / "downloaded" / str(version)
-                found = _there(ledger, wanted, version, there[version], version_dir, target)
+                found = _downloaded_version(
+                    ledger, wanted, version, published[version], version_dir, target
+                )
             (siblings / str(version)).symlink_to(found, target_is_directory=True)
         gate.check(version_dir, siblings)
 
 
-def _here(version_dir: Path, version: VersionNumber, release: Release) -> Path | None:
+def _local_version(version_dir: Path, version: VersionNumber, release: Release) -> Path | None:
     """Returns a version on this machine with the content of a release, if there is one."""
     path = version_dir.resolve().parent / str(version)
     try:
@@ -86,7 +95,7 @@ def _here(version_dir: Path, version: VersionNumber, release: Release) -> Path |
     return path
 
 
-def _there(
+def _downloaded_version(
     ledger: CatalogClient,
     wanted: Record,
     version: VersionNumber,
@@ -129,10 +138,6 @@ def _writable(directory: Path) -> Path | None:
             return directory
     except OSError:
         return None
-
-
-_AT_ONCE = 8
-_SHOWN = 5
 
 
 def publish(

@@ -1,4 +1,7 @@
-"""`pull`: downloads a release as a prepared version."""
+"""`pull`: downloads a release as a prepared version.
+
+`fetch_or_stream` finds the prepared copy of a release, pulls it, or attaches it to its store.
+"""
 
 import json
 import os
@@ -34,6 +37,10 @@ from my_datasets.storage.retry import RetryPolicy
 from my_datasets.storage.store import Store
 
 _AT_ONCE = 8
+
+_LOGGER = get_logger(__name__)
+# With a local copy, do not wait long for an unreachable store.
+_LITTLE_PATIENCE = RetryPolicy(tries=2)
 
 
 def pull(
@@ -121,12 +128,6 @@ def _note_default_config(dataset_dir: Path, name: str) -> None:
         write_whole(path, json.dumps({"default_config_name": name}))
 
 
-_LOGGER = get_logger(__name__)
-
-# With a local copy, do not wait long for an unreachable store.
-_LITTLE_PATIENCE = RetryPolicy(tries=2)
-
-
 def fetch_or_stream(
     reference: str | DatasetReference,
     store: str | os.PathLike[str],
@@ -177,25 +178,25 @@ def fetch(
     those of `pull`.
     """
     request = Request.of(reference)
-    here = _here(request, data_dir)
-    if here is not None:
+    prepared = _prepared_copy(request, data_dir)
+    if prepared is not None:
         patience = patience or _LITTLE_PATIENCE
     try:
         return pull(
             request.reference, store, data_dir, keys=keys, patience=patience, memory=memory
         ).path
     except StoreUnavailableError:
-        if here is None:
+        if prepared is None:
             raise
-        request.check(here, has_shards=True)
+        request.check(prepared, has_shards=True)
         trusted = keys or keys_for(store)
         if trusted is not None:
-            require_signed(here, trusted, memory, open_store(store).url)
+            require_signed(prepared, trusted, memory, open_store(store).url)
         _LOGGER.warning(
             "%s does not respond; using the local copy %s. It may have been yanked since.",
-            store if isinstance(store, (str, os.PathLike)) else store.url, here,
+            store if isinstance(store, (str, os.PathLike)) else store.url, prepared,
         )  # fmt: skip
-        return here
+        return prepared
 
 
 def _whole(
@@ -208,15 +209,15 @@ def _whole(
     found = resolve_release(DatasetReference.of(reference), store, keys=keys)
     version_dir = version_dir_of(found, data_dir)
     try:
-        there = ReleaseInstall(found.ledger, found.record, version_dir).there(None)
+        installed = ReleaseInstall(found.ledger, found.record, version_dir).there(None)
     except OverwriteError:
         return None
-    if there is not None:
-        found.request.check(there.path, has_shards=True)
-    return there.path if there is not None else None
+    if installed is not None:
+        found.request.check(installed.path, has_shards=True)
+    return installed.path if installed is not None else None
 
 
-def _here(request: Request, data_dir: str | os.PathLike[str] | None) -> Path | None:
+def _prepared_copy(request: Request, data_dir: str | os.PathLike[str] | None) -> Path | None:
     try:
         return resolve_request(request, data_dir).path
     except (NotPreparedError, VersionBlockedError):

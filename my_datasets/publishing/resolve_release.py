@@ -1,4 +1,4 @@
-"""Resolves a reference to the record of a release, with all checks."""
+"""Resolves a reference to the record of a release: selects the version, and checks it."""
 
 import os
 from dataclasses import dataclass
@@ -44,10 +44,10 @@ def _yanked(
     dataset: str, config: str | None, yanked: dict[VersionNumber, Release], url: str
 ) -> YankedError:
     name = f"{dataset}/{config}" if config else dataset
-    told = [f"{name}:{version}: {one.message}" for version, one in sorted(yanked.items())]
+    messages = [f"{name}:{version}: {one.message}" for version, one in sorted(yanked.items())]
     return YankedError(
         f"Every matching release in {url} was yanked.",
-        *told[-_SHOWN:],
+        *messages[-_SHOWN:],
         fix="choose another version; my-datasets ls shows them",
     )
 
@@ -56,7 +56,7 @@ def _missing(
     index: Index, reference: DatasetReference, config: str | None,
     versions: dict[VersionNumber, Release], url: str,
 ) -> ReleaseNotFoundError:  # fmt: skip
-    there = [
+    available = [
         str(version) for version, one in versions.items() if one.state is ReleaseState.PUBLISHED
     ]
     placing = [
@@ -65,7 +65,7 @@ def _missing(
     configs = index.configs
     return ReleaseNotFoundError(
         f"{url} has no release of {str(reference)!r}.",
-        f"Versions: {', '.join(there[-_SHOWN:]) or 'none'}",
+        f"Versions: {', '.join(available[-_SHOWN:]) or 'none'}",
         f"Being published now: {', '.join(placing)}" if placing else "",
         f"Configs: {', '.join(configs[:_SHOWN])}" if configs and config not in configs else "",
         fix="choose one of those; my-datasets ls shows the releases",

@@ -34,6 +34,8 @@ from my_datasets.storage.store import BLOCK, OnBytes, Store, ignore_bytes
 # Moved last, because TFDS takes a directory for a dataset once it has features.json.
 LAST = tuple(sorted(METADATA_FILES))
 
+_SHOWN = 5
+
 
 def finalize(ledger: CatalogClient, dataset: str, key: str) -> Index:
     """Moves a release in state `PLACING` to its final place, and makes it visible.
@@ -97,11 +99,11 @@ def _refuse_others(store: Store, wanted: Record, folder: str) -> None:
     """Checks that files at the final place belong to the release, from an interrupted move."""
     files = {one.name: one for one in wanted.files}
     files[record.FILE_NAME] = ReleasedFile(record.FILE_NAME, len(wanted.data), wanted.identity)
-    for there in list(store.list(folder)):
-        one = files.get(there.path.removeprefix(f"{folder}/"))
-        if one is None or not is_same(store, there.path, one):
+    for existing in list(store.list(folder)):
+        one = files.get(existing.path.removeprefix(f"{folder}/"))
+        if one is None or not is_same(store, existing.path, one):
             raise CorruptReleaseError(
-                f"{there.path} in {store.url} does not belong to the release.",
+                f"{existing.path} in {store.url} does not belong to the release.",
                 fix="delete it there, and run the command again",
             )
 
@@ -109,12 +111,9 @@ def _refuse_others(store: Store, wanted: Record, folder: str) -> None:
 def missing_files(store: Store, wanted: Record) -> list[str]:
     """Returns the names of a release's files that are missing or have another size."""
     folder = store_layout.release_of(wanted.name, wanted.key)
-    there = {one.path.rpartition("/")[2]: one.bytes for one in store.list(folder)}
+    sizes = {one.path.rpartition("/")[2]: one.bytes for one in store.list(folder)}
     expected = {one.name: one.bytes for one in wanted.files} | {record.FILE_NAME: len(wanted.data)}
-    return sorted(name for name, size in expected.items() if there.get(name) != size)
-
-
-_SHOWN = 5
+    return sorted(name for name, size in expected.items() if sizes.get(name) != size)
 
 
 class Outcome(StrEnum):

@@ -1,1 +1,1 @@
-"""Records: hash keys, encode and parse `tf.Example`s, and read, write and index TFRecords."""
+"""Records: hashes keys, encodes and parses `tf.Example`s, and reads, writes and indexes shards."""

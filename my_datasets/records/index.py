@@ -62,7 +62,7 @@ def not_of(shard: Path, found: str) -> CorruptShardError:
     return CorruptShardError(
 
             f"The record index of {shard} is not that of this shard.", found,
-            fix=f"make it anew: my-datasets index {shard.parent} --overwrite"
+            fix=f"create it again: my-datasets index {shard.parent} --overwrite"
     )  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def scan(shard: Path) -> npt.NDArray[np.uint64]:
                     f"{shard} is damaged at byte {offsets[-1]:,}.",
                     f"Record {len(offsets) - 1} (counted from 0) has no valid length, or goes "
                     f"beyond the end of the file at {size:,}",
-                    fix="build or pull the version anew",
+                    fix="build or pull the version again",
                 )
             offsets.append(end)
             file.seek(end)

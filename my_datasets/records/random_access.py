@@ -188,7 +188,7 @@ class DamagedRecordsError(CorruptShardError):
             explain(
                 f"Record {row} (counted from 0) of {shard.path} is damaged.",
                 "Its length or its checksum does not fit its bytes",
-                fix="build or pull the version anew; my-datasets index PATH, if only the "
+                fix="build or pull the version again; my-datasets index PATH, if only the "
                 "record index is wrong",
             )
             for shard, row in places
@@ -295,11 +295,11 @@ class _Files:
             opened = self._newly(self._shards[shard])
         except FileNotFoundError as error:
             raise missing_shard(path) from error
-        kept = files.setdefault(shard, opened)
+        current = files.setdefault(shard, opened)
         if self._most_open:
             for old in list(files)[: -self._most_open]:
                 files.pop(old, None)
-        return kept
+        return current
 
     def _newly(self, shard: RecordShard) -> "_Opened":
         if self._fetch is None:
@@ -309,7 +309,7 @@ class _Files:
             with contextlib.suppress(FileNotFoundError):
                 self._fetch(shard.path)
                 return self._at(shard.path, shard.length)
-        raise _changed(shard.path, "it is taken away as often as it is fetched")
+        raise _changed(shard.path, "it is evicted as often as it is fetched")
 
     def _at(self, path: Path, length: int) -> "_Opened":
         state = path.stat()
@@ -382,5 +382,5 @@ def _checksums(batch: RecordBatch) -> npt.NDArray[np.uint32]:
 def _changed(path: Path, found: str) -> CorruptShardError:
     return CorruptShardError(
         f"{path} is not the shard that its version declares: {found}.",
-        fix=f"my-datasets verify {path.parent} says what else is wrong; build or pull it anew",
+        fix=f"my-datasets verify {path.parent} says what else is wrong; build or pull it again",
     )

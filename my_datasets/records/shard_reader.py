@@ -90,7 +90,7 @@ def _tfrecords(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
     size = source.seek(0, os.SEEK_END)
     source.seek(0)
     found: list[bytes] = []
-    held = 0
+    pending_bytes = 0
     while header := source.read(tfrecord.HEADER):
         at = source.tell() - len(header)
         if len(header) < tfrecord.HEADER:
@@ -104,11 +104,11 @@ def _tfrecords(source: Path | BinaryIO, at_once: int) -> Iterator[list[bytes]]:
         if tfrecord.footer(google_crc32c.value(record)) != footer:
             raise DamagedError(row, at, "The checksum of the record is wrong.")
         found.append(record)
-        held += length
+        pending_bytes += length
         row += 1
-        if len(found) >= at_once or held >= _READ_AT_ONCE:
+        if len(found) >= at_once or pending_bytes >= _READ_AT_ONCE:
             yield found
-            found, held = [], 0
+            found, pending_bytes = [], 0
     yield found
 
 
@@ -186,13 +186,13 @@ def _shared(column: pa.DictionaryArray) -> list[bytes]:
 def _in_parts(given: list[bytes]) -> Iterator[list[bytes]]:
     """Yields lists of records of about `_READ_AT_ONCE` bytes, each with at least one record."""
     found: list[bytes] = []
-    held = 0
+    pending_bytes = 0
     for record in given:
         found.append(record)
-        held += len(record)
-        if held >= _READ_AT_ONCE:
+        pending_bytes += len(record)
+        if pending_bytes >= _READ_AT_ONCE:
             yield found
-            found, held = [], 0
+            found, pending_bytes = [], 0
     if found:
         yield found
 

@@ -1,8 +1,8 @@
-"""TFRecord framing: wraps many records at once in their lengths and checksums.
+"""TFRecord framing, and the CRC-32C of files.
 
 The format (tensorflow/core/lib/io/record_writer.h): the length as 8 bytes, the masked CRC-32C of
 those 8 bytes, the record, the masked CRC-32C of the record; all numbers little-endian. A mask is
-`rotate_right(crc, 15) + 0xa282ead8`.
+`rotate_right(crc, 15) + 0xa282ead8`. Many records are framed at once.
 """
 
 import contextlib
@@ -27,6 +27,16 @@ _BLOCK = 1 << 20
 # Bytes to write before asking the kernel to flush them, in a file that will be synced.
 _HANDED_OVER = 4 << 20
 _SYNC_FILE_RANGE_WRITE = 2  # linux/fs.h
+
+HEADER = 12
+FOOTER = 4
+OVERHEAD = HEADER + FOOTER
+_MASK_DELTA = np.uint32(0xA282EAD8)
+# The checksum of longer records is computed in place; shorter ones are faster as copies, many
+# sliced at once:
+_SHORT = 2048
+# ... as many as fit in the processor's cache and in memory that Python already has.
+_AT_ONCE = 256
 
 
 class Writer:
@@ -90,18 +100,6 @@ def is_intact(path: Path, checksum: int, size: int) -> bool:
     if not path.is_file() or path.stat().st_size != size:
         return False
     return of_file(path) == (checksum, size)
-
-
-HEADER = 12
-FOOTER = 4
-OVERHEAD = HEADER + FOOTER
-
-_MASK_DELTA = np.uint32(0xA282EAD8)
-# The checksum of longer records is computed in place; shorter ones are faster as copies, many
-# sliced at once:
-_SHORT = 2048
-# ... as many as fit in the processor's cache and in memory that Python already has.
-_AT_ONCE = 256
 
 
 def framed(parts: Sequence[Piece], n: int) -> pa.LargeBinaryArray:

@@ -1,1 +1,1 @@
-"""What a reference means: the lock, versions in code, blocked and prepared versions."""
+"""Resolves references: the lock, versions in code, blocked and prepared versions."""

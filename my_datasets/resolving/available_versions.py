@@ -1,4 +1,7 @@
-"""The versions that a builder's code offers, read from its class or from its source alone."""
+"""The versions that a builder's code offers, and TFDS's `BLOCKED_VERSIONS`, without TFDS.
+
+They are read from the builder's class, or from its source alone.
+"""
 
 import ast
 from collections.abc import Iterable, Iterator, Mapping
@@ -91,8 +94,8 @@ class DeclaredVersions:
 
     def reasons(self, pattern: VersionPattern, config: str | None) -> dict[VersionNumber, str]:
         """Returns the matching versions that are blocked, with the reasons."""
-        told = {one: self.blocked.reason(one, config) for one in self.versions}
-        return {one: why for one, why in told.items() if why and pattern.matches(one)}
+        reason_of = {one: self.blocked.reason(one, config) for one in self.versions}
+        return {one: why for one, why in reason_of.items() if why and pattern.matches(one)}
 
     def usable(self, config: str | None) -> list[VersionNumber]:
         """Returns the versions that are not blocked."""

@@ -1,12 +1,12 @@
-"""The lock: which exact version, with which bytes, each reference of a project means.
+"""The lock: the exact version, with its bytes, that each reference of a project means.
 
-`datasets.lock` is found in the working directory or the nearest one above it, as the files of
-other tools are, or where the environment variable `MY_DATASETS_LOCK` says; empty, that says that
-there is none.
+`datasets.lock` is found in the working directory or the nearest one above it, like the files of
+other tools, or at the path in the environment variable `MY_DATASETS_LOCK`; if that is empty, there
+is no lock.
 
-The digest of a version is a statement about its examples that only reading all of them can check.
-So the lock also holds, for each split, the SHA-256 of the list of its shards with theirs, and that
-of what decides how they are decoded.
+The digest of a version can only be checked by reading all of its examples. So the lock also has,
+for each split, the SHA-256 of the list of its shards with their SHA-256s, and that of the metadata
+that determine how they are decoded.
 """
 
 import json
@@ -39,14 +39,14 @@ _LOGGER = get_logger(__name__)
 
 @dataclass(frozen=True)
 class Locked:
-    """What a reference means.
+    """The locked version of a reference.
 
     Attributes:
       config: The config; None for a dataset that has none.
       version: The exact version.
       digest: The digest of its content.
-      decoding: The SHA-256 of what decides how its examples are decoded; None in an entry of
-        format 1, which has no hashes of bytes.
+      decoding: The SHA-256 of the metadata that determine how its examples are decoded; None in an
+        entry of format 1, which has no hashes of bytes.
       splits: For each split, the SHA-256 of the list of its shards.
     """
 
@@ -58,7 +58,7 @@ class Locked:
 
     @classmethod
     def of(cls, version: Path | VersionMetadata) -> "Locked":
-        """Returns what a prepared version is to be locked to.
+        """Returns the lock's entry for a prepared version.
 
         Raises:
           LockError: It has no manifest, or its metadata contradict each other.
@@ -87,7 +87,7 @@ class Locked:
         return cls(config, number, manifest.content.digest, decoding, splits)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it for the file."""
+        """Returns the form stored in the file."""
         found: dict[str, Any] = {
             "config": self.config, "version": str(self.version), "digest": self.digest
         }  # fmt: skip
@@ -98,11 +98,11 @@ class Locked:
 
 @dataclass(frozen=True)
 class TrustedKey:
-    """A public key whose signatures count.
+    """A public key whose signatures are trusted.
 
     Attributes:
       key: As OpenSSH writes it: `ssh-ed25519 KEY COMMENT`.
-      store: The address of the store for which it counts; empty for every store.
+      store: The address of the store for which it is trusted; empty for every store.
       store_id: The id that this store must have; empty for any.
     """
 
@@ -111,13 +111,13 @@ class TrustedKey:
     store_id: str = ""
 
     def to_json(self) -> dict[str, str]:
-        """Returns it for the file: what is empty is left out."""
+        """Returns the form stored in the file, without empty fields."""
         return {name: value for name, value in vars(self).items() if value}
 
 
 @dataclass(frozen=True)
 class Difference:
-    """How a version differs from the locked one: a sentence, what the lock says, what there is."""
+    """How a version differs from the locked one: a sentence, the locked value, the found one."""
 
     problem: str
     expected: str
@@ -126,12 +126,12 @@ class Difference:
 
 @dataclass(frozen=True)
 class Lock:
-    """What a project's references mean.
+    """The lock of a project.
 
     Attributes:
       path: The file.
-      datasets: By reference, as it is written in code.
-      trusted_keys: Whose signatures count where the project reads stores.
+      datasets: The locked versions, by reference as written in code.
+      trusted_keys: The keys whose signatures are trusted when the project reads stores.
     """
 
     path: Path
@@ -140,10 +140,11 @@ class Lock:
 
     @classmethod
     def find(cls, start: Path | None = None) -> "Lock | None":
-        """Returns the lock that holds in a directory, by default the working directory.
+        """Returns the lock that applies in a directory, by default the working directory.
 
         Raises:
-          LockError: It cannot be read, or is another user's in a folder where everybody writes.
+          LockError: It cannot be read, or belongs to another user, in a folder that everyone can
+            write to.
         """
         said = os.environ.get(VARIABLE)
         if said is not None:
@@ -157,7 +158,7 @@ class Lock:
 
     @classmethod
     def read(cls, path: Path) -> "Lock":
-        """Returns what is in a lock file.
+        """Returns the content of a lock file.
 
         Raises:
           LockError: It is none.
@@ -172,18 +173,18 @@ class Lock:
             raise LockError(
                 f"{path} is not a lock of format 1 or {_FORMAT}.",
                 f"Found: {type(error).__name__}: {error}",
-                fix="make it anew with my-datasets lock, or correct it",
+                fix="create it again with my-datasets lock, or correct it",
             ) from error
 
     def write(self) -> None:
-        """Writes the file: whole or not at all."""
+        """Writes the file atomically."""
         whole: dict[str, Any] = {"format": _FORMAT, "datasets": self.to_json()}
         if self.trusted_keys:
             whole["trusted_keys"] = [one.to_json() for one in self.trusted_keys]
         write_whole(self.path, json.dumps(whole, indent=2, sort_keys=True) + "\n")
 
     def to_json(self) -> dict[str, dict[str, Any]]:
-        """Returns what is locked, by reference."""
+        """Returns the locked versions, by reference."""
         return {text: one.to_json() for text, one in self.datasets.items()}
 
     def exact(self, reference: DatasetReference) -> DatasetReference:
@@ -208,12 +209,12 @@ class Lock:
     ) -> None:
         """Checks that a version is the one that a reference is locked to.
 
-        Shards are hashed, unless this machine has verified them and they did not change since.
+        Shards are hashed, unless this machine has verified them and they have not changed since.
 
         Args:
           reference: As it is written in code.
           version: The version.
-          has_shards: Whether its shards are there, too.
+          has_shards: Whether its shards are also on this machine.
 
         Raises:
           LockError: It is another one.
@@ -228,12 +229,12 @@ class Lock:
             f"{str(reference)!r} is locked by {self.path}",
             f"Expected: {found.expected}",
             f"Found: {found.found}",
-            fix="build or pull the locked one; or, if this one shall hold from now on: "
+            fix="build or pull the locked version; or, to accept this one, run "
             f"my-datasets lock {reference}",
         )
 
     def check_digest(self, reference: DatasetReference, digest: str, place: str) -> None:
-        """Checks the digest that a store says a release has, before anything of it comes.
+        """Checks the digest that a store declares for a release, before anything is downloaded.
 
         Raises:
           LockError: It is another one.
@@ -245,8 +246,8 @@ class Lock:
                 f"{str(reference)!r} is locked by {self.path}",
                 f"Expected: digest {locked.digest[:16]}",
                 f"Found: digest {digest[:16]}",
-                fix="pull from where the locked one is; or, if this one shall hold from now "
-                f"on: my-datasets pull --no-lock, then my-datasets lock {reference}",
+                fix="pull from the store of the locked version; or, to accept this one, run "
+                f"my-datasets pull --no-lock, then my-datasets lock {reference}",
             )
 
     def difference(
@@ -270,7 +271,7 @@ class Lock:
         if manifest is None or content is None:
             digest = f"digest {locked.digest[:16]}"
             return Difference(f"{version_dir} holds other data.", digest, "no digest")
-        # A part says so, and has another digest; what it has must be what is locked.
+        # A part is marked as such, and has another digest; its splits must match the lock.
         is_part = "splits" in manifest.options and locked.decoding is not None
         if content.digest != locked.digest and not is_part:
             return Difference(
@@ -308,9 +309,9 @@ class Lock:
 
 
 def _refuse_planted(path: Path) -> None:
-    """Refuses a lock that somebody put above the working directory, as into `/tmp`.
+    """Refuses a lock that another user put above the working directory, for example into `/tmp`.
 
-    It says whose keys are trusted.
+    A lock can declare trusted keys.
     """
     if not hasattr(os, "geteuid"):
         return
@@ -323,14 +324,14 @@ def _refuse_planted(path: Path) -> None:
         )
 
 
-# Locks of format 1 of which this process has warned.
+# Locks of format 1 that this process has already warned about.
 _advised: set[tuple[Path, str]] = set()
 
 
 def _other_bytes(
     locked: Locked, version: VersionMetadata, content: Content, *, is_part: bool
 ) -> Difference | None:
-    """Returns how the files that a manifest lists differ from those that are locked."""
+    """Returns how the files that a manifest lists differ from the locked ones."""
     decoding = version.decoding_digest
     if decoding != locked.decoding:
         return Difference(
@@ -365,7 +366,7 @@ def _other_sizes(version_dir: Path, content: Content) -> Difference | None:
 
 
 def _other_contents(version_dir: Path, content: Content) -> Difference | None:
-    """Returns which shard has another SHA-256 than the manifest says."""
+    """Returns the shard whose SHA-256 differs from the manifest's."""
     shards = {
         one.name: (one.bytes, one.sha256)
         for split in content.splits.values()
@@ -385,7 +386,7 @@ def _other_contents(version_dir: Path, content: Content) -> Difference | None:
 def _splits(version: VersionMetadata, content: Content) -> dict[str, str]:
     """Returns the SHA-256 of each split's list of shards.
 
-    Readers go by TFDS's metadata, hashes are in the manifest: both must list the same shards.
+    Readers use TFDS's metadata, and the hashes are in the manifest: both must list the same shards.
 
     Raises:
       OSError: The metadata cannot be read.

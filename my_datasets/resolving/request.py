@@ -16,7 +16,7 @@ class Request:
 
     Attributes:
       reference: The reference.
-      lock: The project's lock; None if there is none, or if it is ignored.
+      lock: The project's lock; None if the project has no lock, or ignores it.
     """
 
     reference: DatasetReference

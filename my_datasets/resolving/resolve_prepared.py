@@ -182,13 +182,15 @@ def find_version(
     """
     reference = request.exact
     config = reference.config or layout.default_config(folder)
-    there = list(layout.prepared_versions_of(folder))
-    of_config = [one for one in there if one.config == config]
+    prepared_versions = list(layout.prepared_versions_of(folder))
+    of_config = [one for one in prepared_versions if one.config == config]
     offer = registry.offer_of(reference.name) or DeclaredVersions()
     pattern = reference.version
     choice = version_select.choose(pattern, of_config, offer.blocked)
     if not choice.fitting:
-        raise _not_prepared(reference, offer, there, searched, layout.unreadable_in(folder))
+        raise _not_prepared(
+            reference, offer, prepared_versions, searched, layout.unreadable_in(folder)
+        )
     if not to_use and pattern is not None and pattern.is_exact:
         return choice.fitting[0]
     if choice.version is None:
@@ -201,10 +203,14 @@ def _blocked(
     request: Request,
     reasons: dict[str, str],
     offer: DeclaredVersions,
-    there: Sequence[PreparedVersion],
+    prepared_versions: Sequence[PreparedVersion],
 ) -> VersionBlockedError:
-    config = there[0].config
-    prepared = [one for one in there if version_select.choose(None, [one], offer.blocked).version]
+    config = prepared_versions[0].config
+    prepared = [
+        one
+        for one in prepared_versions
+        if version_select.choose(None, [one], offer.blocked).version
+    ]
     versions = {*offer.usable(config), *(one.version for one in prepared)}
     usable = sorted(versions, reverse=True)
     return version_select.blocked(str(request.reference), reasons, usable, request.locked_by)
@@ -213,18 +219,20 @@ def _blocked(
 def _not_prepared(
     reference: DatasetReference,
     offer: DeclaredVersions,
-    there: Sequence[PreparedVersion],
+    prepared_versions: Sequence[PreparedVersion],
     searched: str,
     unreadable: Sequence[str],
 ) -> NotPreparedError:
-    near = _nearest(reference.name, searched) if not there and not offer.versions else ""
+    near = (
+        _nearest(reference.name, searched) if not prepared_versions and not offer.versions else ""
+    )
     how = _how_to_get(reference, offer, searched)
     config = reference.config or ""
     if reference.version is None and config.replace(".", "").isdecimal():
         near = f"Did you mean '{reference.name}:{config}'? A version follows a colon."
     elif near:
         how = f"name that one; or write a builder for {reference.name!r}: my-datasets new"
-    shown = (f"{one.config + ':' if one.config else ''}{one.version}" for one in there)
+    shown = (f"{one.config + ':' if one.config else ''}{one.version}" for one in prepared_versions)
     is_here = addresses.is_remote(searched) or Path(searched).is_dir()
     nothing = "nothing" if is_here else f"nothing: there is no folder {searched}"
     return NotPreparedError(
@@ -234,7 +242,7 @@ def _not_prepared(
         near,
         f"Versions in code: {offer.described(reference.config)}" if offer.versions else "",
         *(f"Not readable: {one}" for one in unreadable),
-        fix=f"ask the owner of what is not readable for access; or {how}" if unreadable else how,
+        fix=f"ask the owner of unreadable versions for access; or {how}" if unreadable else how,
     )
 
 

@@ -60,7 +60,7 @@ def tell(
         whole = f"{name}/{config}:{version}" if config else f"{name}:{version}"
         if version > chosen and (whole, why) not in _told:
             _told.add((whole, why))
-            _LOGGER.warning("%s is passed over, as it is blocked: %s", whole, why)
+            _LOGGER.warning("%s is skipped because it is blocked: %s", whole, why)
 
 
 def choose(
@@ -102,8 +102,8 @@ def picked(builder: "tfds.core.DatasetBuilder", offer: DeclaredVersions, request
     if found is not None:
         tell(builder.name, config, found, reasons)
     elif reasons:
-        told = {str(version): why for version, why in reasons.items()}
-        raise blocked(f"{builder.name}:{requested}", told, offer.usable(config))
+        reason_of = {str(version): why for version, why in reasons.items()}
+        raise blocked(f"{builder.name}:{requested}", reason_of, offer.usable(config))
     return str(found) if found else requested
 
 
@@ -151,7 +151,7 @@ def blocked(
     instead = ", ".join(map(str, usable))
     fix = "ask for one of those" if instead else "wait for a version that is not blocked"
     if locked_by is not None:
-        fix = f"my-datasets lock {reference} looks it up anew; or {fix}"
+        fix = f"my-datasets lock {reference} updates the lock; or {fix}"
     return VersionBlockedError(
         f"{reference!r} must not be used: it is blocked.",
         *(f"{version}: {why}" for version, why in reasons.items()),

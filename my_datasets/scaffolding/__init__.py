@@ -1,1 +1,1 @@
-"""Scaffolding: generates a complete, tested builder from raw data."""
+"""Generates a complete, tested builder from raw data."""

@@ -1,4 +1,7 @@
-"""Generates the source code of a builder and of its test."""
+"""Generates the source code of a builder and of its test.
+
+Expressions are rendered as formatters do, with lines of at most 100 characters.
+"""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,6 +14,14 @@ from my_datasets.errors import SourceError
 from my_datasets.scaffolding.inspection import InspectedColumn, Inspection
 
 _WIDTH = 100
+
+_ARROW = {
+    pa.large_string(): "pa.string()",
+    pa.string(): "pa.string()",
+    pa.large_binary(): "pa.binary()",
+}
+# Documentation of nested features.
+_INNER = "To be described."
 
 
 @dataclass(frozen=True)
@@ -90,15 +101,6 @@ def _tall(value: object, indent: int) -> str:
         return _flat(value)  # a string that is too long is not split
     lines = "".join(assigned(inner, before, item, ",") for before, item in parts)
     return f"{opening}\n{lines}{' ' * indent}{closing}"
-
-
-_ARROW = {
-    pa.large_string(): "pa.string()",
-    pa.string(): "pa.string()",
-    pa.large_binary(): "pa.binary()",
-}
-# Documentation of nested features.
-_INNER = "To be described."
 
 
 @dataclass(frozen=True)

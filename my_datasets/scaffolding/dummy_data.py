@@ -1,4 +1,8 @@
-"""Writes dummy data, a few rows or files of the real data, where the builder's test expects it."""
+"""Writes dummy data, a few rows or files of the real data, where the builder's test expects it.
+
+Images, recordings and videos are reduced in size and keep their file format. Rows stay in the
+file's own format, and values that look personal are scrambled.
+"""
 
 import contextlib
 import csv
@@ -38,6 +42,10 @@ UNREADABLE = (OSError, ValueError, SyntaxError, RuntimeError)
 _CODECS = {".webm": "libvpx", ".mpg": "mpeg1video", ".mpeg": "mpeg1video"}
 _CONTAINERS = {".m4v": "mp4", ".mkv": "matroska", ".mpg": "mpeg"}
 _FRAMES_PER_SECOND = 25
+
+# Number of table rows that correspond to one file per class.
+_ROWS_FOR_A_FILE = 6
+Rows = list[dict[str, object]]
 
 
 def miniature(kind: str, data: bytes, name: str) -> bytes:
@@ -100,12 +108,6 @@ def _film(data: bytes, ending: str) -> bytes:
             small.mux(stream.encode(made))
         small.mux(stream.encode(None))
     return out.getvalue()
-
-
-# Number of table rows that correspond to one file per class.
-_ROWS_FOR_A_FILE = 6
-
-Rows = list[dict[str, object]]
 
 
 def imitations(where: str, found: Inspection, rows: int) -> Iterator[tuple[SourceFile, bytes]]:
@@ -299,8 +301,8 @@ def _varied(few: Mapping[str, Sequence[object]], count: int, rows: int) -> list[
         if new:
             seen |= new
             chosen.append(number)
-    taken = set(chosen)
-    rest = (number for number in range(count) if number not in taken)
+    used = set(chosen)
+    rest = (number for number in range(count) if number not in used)
     numbers = [*chosen, *itertools.islice(rest, max(0, rows - len(chosen)))]
     return sorted(numbers[: max(rows, len(chosen))])
 

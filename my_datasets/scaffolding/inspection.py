@@ -102,7 +102,7 @@ def inspect(
     else:
         options = options_of(where, kind) | ({} if key is None else {"key": key})
         source = getattr(sources, kind)(where, **options)
-    sample = _looked_at(source, FOLDERS.get(kind, ROWS))
+    sample = _first_rows(source, FOLDERS.get(kind, ROWS))
     if not sample.num_rows:
         raise SourceError(f"{where} has no rows.", fix="pass other data")
     for option, column in (("--label", label), ("--split", split)):
@@ -129,7 +129,7 @@ def inspect(
     return Inspection(kind, options, source, columns, feature, sample, values, table or "")
 
 
-def _looked_at(source: sources.Source, rows: int) -> pa.Table:
+def _first_rows(source: sources.Source, rows: int) -> pa.Table:
     """Returns the first rows, up to a limit that bounds memory use."""
     batches: list[pa.RecordBatch] = []
     count = size = 0

@@ -235,9 +235,9 @@ class _QueryReader:
                 yield from self._stored(batch.slice(0, middle))
                 yield from self._stored(batch.slice(middle))
                 return
-            yield batch.column(self.key)[0].as_py(), self._misfit(batch, error)
+            yield batch.column(self.key)[0].as_py(), self._invalid(batch, error)
 
-    def _misfit(self, row: pa.RecordBatch, error: Exception) -> InvalidValue:
+    def _invalid(self, row: pa.RecordBatch, error: Exception) -> InvalidValue:
         for name, column in zip(row.schema.names, row.columns, strict=True):
             wanted = self.schema.field(name)
             alone = pa.RecordBatch.from_arrays([column], names=[name])
@@ -245,7 +245,7 @@ class _QueryReader:
                 stored(alone, pa.schema([wanted]))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as its_error:
                 value = repr(column[0].as_py())
-                misfit = InvalidValue(name, f"a value of type {wanted.type}", value[:200])
-                misfit.__cause__ = its_error
-                return misfit
+                invalid = InvalidValue(name, f"a value of type {wanted.type}", value[:200])
+                invalid.__cause__ = its_error
+                return invalid
         raise error

@@ -1,4 +1,7 @@
-"""Reads folders of images."""
+"""Reads folders of images, of audio files (WAV, FLAC, OGG and MP3), and of videos.
+
+libsndfile decodes audio, and FFmpeg's libraries decode videos.
+"""
 
 import functools
 import importlib.util
@@ -30,6 +33,13 @@ _FORMATS = {"JPEG", "MPO", "PNG", "BMP"}
 # JPEG quality of downscaled images: the loss is not visible.
 _QUALITY = 95
 _IMAGE_ENDINGS = (".jpg", ".jpeg", ".png", ".gif", ".bmp")
+
+_AUDIO_ENDINGS = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff")
+_DTYPES = ("int16", "int32", "float32")
+# What libsndfile reports for a WAV file that is shorter than its header says.
+_CUT_OFF = re.compile(r"^\s*data\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE)
+
+_VIDEO_ENDINGS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg")
 
 
 def image_folder(
@@ -115,12 +125,6 @@ def _smaller(image: "PIL.Image.Image", side: int) -> bytes:
     return out.getvalue()
 
 
-_AUDIO_ENDINGS = (".wav", ".flac", ".ogg", ".oga", ".opus", ".mp3", ".aif", ".aiff")
-_DTYPES = ("int16", "int32", "float32")
-# What libsndfile reports for a WAV file that is shorter than its header says.
-_CUT_OFF = re.compile(r"^\s*data\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE)
-
-
 def audio_folder(
     where: Where,
     *,
@@ -162,7 +166,7 @@ def audio_folder(
         )
     found = files(where, _AUDIO_ENDINGS)
     if sample_rate is None or channels is None:
-        rate, width = _looked_at(found[0])
+        rate, width = _header_of(found[0])
         sample_rate, channels = sample_rate or rate, channels or width
     kind = pa.from_numpy_dtype(np.dtype(dtype))
     samples = pa.list_(kind if channels == 1 else pa.list_(kind, channels))
@@ -179,7 +183,7 @@ def audio_folder(
     )
 
 
-def _looked_at(file: SourceFile) -> tuple[int, int]:
+def _header_of(file: SourceFile) -> tuple[int, int]:
     import soundfile
 
     try:
@@ -238,9 +242,6 @@ class _AudioDecoder:
 
     def _cut_off(self, found: str, expected: str) -> InvalidValue:
         return InvalidValue("audio", f"{expected}, as its header says", found)
-
-
-_VIDEO_ENDINGS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg")
 
 
 def video_folder(

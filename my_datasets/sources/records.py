@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tensorflow.core.example import example_pb2, feature_pb2
 
 # How many records are read to infer the columns.
-_LOOKED_AT = 100
+_INSPECTED = 100
 # Maximum number of records per batch, and their approximate size in bytes.
 _ROWS, _BYTES = 4096, 16 << 20
 # A record longer than this is considered corrupt.
@@ -53,16 +53,18 @@ def tfrecords(
       SourceError: There is no such file, it does not contain `tf.Example`s, or has no such feature.
     """
     found = files(where)
-    schema = stored_schema(pa.schema(list(columns.items())) if columns else _looked_at(found[0]))
+    schema = stored_schema(
+        pa.schema(list(columns.items())) if columns else _inferred_schema(found[0])
+    )
     check_key(key, schema, found[0])
     return Source(_Reader(schema, key), found, schema)
 
 
-def _looked_at(file: SourceFile) -> pa.Schema:
+def _inferred_schema(file: SourceFile) -> pa.Schema:
     kinds: dict[str, pa.DataType] = {}
     single: dict[str, int] = {}
     count = 0
-    for _, (_, example) in zip(range(_LOOKED_AT), examples(file), strict=False):
+    for _, (_, example) in zip(range(_INSPECTED), examples(file), strict=False):
         count += 1
         for name, feature in example.features.feature.items():
             which = feature.WhichOneof("kind")

@@ -1,4 +1,7 @@
-"""Converts Arrow types to those that TFDS can store; `docs/sources.md` has the table."""
+"""The types of a source's columns: from Arrow to those that TFDS can store, and TFDS features.
+
+`docs/sources.md` has the table.
+"""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias

@@ -1,8 +1,9 @@
-"""Estimates the number of distinct values from the smallest of their hashes.
+"""Distinct values: an estimate of their number, and the most frequent ones.
 
-Uses the k minimum values of Bar-Yossef et al., Counting distinct elements in a data stream (2002),
-with the unbiased estimator of Beyer et al., On synopses for distinct-value estimation under
-multiset operations (2007). The state depends only on the values, not on their order or number.
+The number is estimated from the smallest hashes: the k minimum values of Bar-Yossef et al.,
+Counting distinct elements in a data stream (2002), with the unbiased estimator of Beyer et al., On
+synopses for distinct-value estimation under multiset operations (2007). The state depends only on
+the values, not on their order or number.
 """
 
 from collections.abc import Callable, Iterable
@@ -18,6 +19,13 @@ Hashes = npt.NDArray[np.uint64]
 # The standard error of the estimate is 1 / sqrt(k - 2): 1.6%. Fewer values are counted exactly.
 _KEPT = 4096
 _ALL = float(1 << 64)
+
+# Up to this many values are counted exactly, and this many are listed.
+_COUNTED = 1000
+_LISTED = 20
+# At most 2**12 texts are kept. A count is then off by at most 3.5 / 2**12 of the total: see
+# https://datasketches.apache.org/docs/Frequency/FrequentItemsErrorTable.html
+_LOG_KEPT = 12
 
 
 @dataclass
@@ -91,14 +99,6 @@ def mixed(words: Hashes) -> Hashes:
     found *= np.uint64(0x94D049BB133111EB)
     found ^= found >> np.uint64(31)
     return found
-
-
-# Up to this many values are counted exactly, and this many are listed.
-_COUNTED = 1000
-_TOLD = 20
-# At most 2**12 texts are kept. A count is then off by at most 3.5 / 2**12 of the total: see
-# https://datasketches.apache.org/docs/Frequency/FrequentItemsErrorTable.html
-_LOG_KEPT = 12
 
 
 @dataclass
@@ -187,7 +187,7 @@ class Top:
             sketch = frequent_strings_sketch.deserialize(self._sketch)
             sure = frequent_items_error_type.NO_FALSE_POSITIVES
             found = [(value, least) for value, _, least, _ in sketch.get_frequent_items(sure)]
-        return sorted(found, key=lambda one: (-one[1], str(one[0])))[:_TOLD]
+        return sorted(found, key=lambda one: (-one[1], str(one[0])))[:_LISTED]
 
     @property
     def is_exact(self) -> bool:

@@ -34,8 +34,8 @@ class Distribution:
     Attributes:
       whole: Whether all of them are integers.
       count: The number of numbers.
-      least: The smallest number; infinite if there is none.
-      most: The largest number; minus infinite if there is none.
+      least: The smallest number; infinite if there are no numbers.
+      most: The largest number; minus infinite if there are no numbers.
       mean: The mean, in extended precision.
       squares: The sum of squared deviations from the mean.
       level: The number of low bits of a float64 that buckets drop; it never decreases.
@@ -68,8 +68,8 @@ class Distribution:
                 # Converted to a type that can represent the difference, whatever the numbers.
                 above = numbers if numbers.dtype == np.uint64 else numbers.astype(np.int64)
                 counts = np.bincount((above - first).reshape(-1).astype(np.int64))
-                held = np.flatnonzero(counts)
-                self._add_counted(held.astype(np.float64) + first, counts[held])
+                present = np.flatnonzero(counts)
+                self._add_counted(present.astype(np.float64) + first, counts[present])
                 return
         wide = numbers.reshape(-1).astype(np.float64, copy=False)
         least, most = float(wide.min()), float(wide.max())
@@ -227,12 +227,12 @@ def _counted_of_one_sign(sizes: Buckets, level: int) -> tuple[int, Buckets, Buck
     coarse = max(level, (high - low).bit_length() - _IN_PLACE)
     least = low >> coarse
     counts = np.bincount((sizes >> coarse) - least)
-    held = np.flatnonzero(counts)
-    if coarse > level and len(held) <= _MOST:
+    present = np.flatnonzero(counts)
+    if coarse > level and len(present) <= _MOST:
         # A lower level may be enough.
         buckets, counts = np.unique(sizes >> level, return_counts=True)
         return level, buckets, counts.astype(np.int64)
-    return coarse, held + least, counts[held].astype(np.int64)
+    return coarse, present + least, counts[present].astype(np.int64)
 
 
 def _shifted(buckets: Buckets, bits: int) -> Buckets:

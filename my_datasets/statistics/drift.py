@@ -105,8 +105,8 @@ def _distances(old: JsonObject, new: JsonObject, examples: tuple[int, int]) -> I
     shares = _Shares.in_(old), _Shares.in_(new)
     if shares[0] and shares[1]:
         value, distance = shares[0].farthest(shares[1])
-        told = shares[0].told(value), shares[1].told(value)
-        yield "values", SHARE, distance, _chance(*sizes), told
+        described = shares[0].told(value), shares[1].told(value)
+        yield "values", SHARE, distance, _chance(*sizes), described
     for name in _ODD:
         of = examples if name == "missing" else (old["values"], new["values"])
         odd = [one.get(name, 0) / max(all_, 1) for one, all_ in zip((old, new), of, strict=True)]

@@ -1,4 +1,4 @@
-"""Statistics of one feature, from the parsed columns of records."""
+"""Statistics of each feature and of a split's examples, from the parsed columns of records."""
 
 import zlib
 from collections.abc import Mapping, Sequence

@@ -63,9 +63,9 @@ class NumberStatistics:
                 self.infinite += int((~is_finite).sum()) - nan
                 values = values[is_finite]
         elif not _holds(self.dtype, values):
-            kept = _within(self.dtype, values)
-            self.outside += int((~kept).sum())
-            values = values[kept]
+            is_inside = _within(self.dtype, values)
+            self.outside += int((~is_inside).sum())
+            values = values[is_inside]
         if every > 1:
             self.is_sampled = True
             self.distribution.add(values, values[::every])

@@ -1,1 +1,1 @@
-"""Files under names, wherever they lie: this machine, object stores, HTTP servers."""
+"""Stores of files on this machine, in object stores and on HTTP servers; leases; the cache."""

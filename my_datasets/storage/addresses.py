@@ -1,4 +1,4 @@
-"""Addresses: which text means a path on this machine, and which a place in an object store."""
+"""Addresses: tells paths on this machine from locations in an object store."""
 
 import os
 import re
@@ -30,16 +30,16 @@ def local_path(
 ) -> Path:
     """Returns the path on this machine that a path or a `file:///` address means.
 
-    All that only works on this machine goes through here: as a path, `s3://bucket` would be a
-    folder called `s3:` in the working directory.
+    Everything that only works on this machine calls this function: as a path, `s3://bucket` would
+    be a folder called `s3:` in the working directory.
 
     Args:
       path: A path, in which `~` is expanded; or an address.
       what: What it is, for the error, such as "The data directory".
-      fix: What to do in place of naming an address.
+      fix: What to do instead of giving an address.
 
     Raises:
-      InvalidOptionError: It is an address elsewhere, or no name that a file can have.
+      InvalidOptionError: It is a remote address, or not a valid file name.
     """
     text = _possible(path, what)
     if scheme_of(text) is None:

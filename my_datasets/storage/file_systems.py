@@ -13,23 +13,23 @@ from my_datasets.errors import SourceError
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
-# Bytes that are asked for at once, where a reader asks for few.
+# The least bytes of a request, for readers that request few at a time.
 _BUFFER = 1 << 16
 # The object stores that pyarrow itself reads; fsspec is asked for all others.
 _BY_PYARROW = ("s3", "gs", "hdfs")
 
 
 def buffered(location: str) -> io.BufferedReader:
-    """Returns a file for reading from anywhere in it as it is, for what is not of pyarrow."""
+    """Opens a file for random access, without pyarrow."""
     system, path = file_system(location)
     return io.BufferedReader(_Positioned(system.open_input_file(path)), _BUFFER)
 
 
 class _Positioned(io.RawIOBase):
-    """A file of pyarrow that goes to a position when it is read there, not before.
+    """A pyarrow file that seeks only when it is read.
 
-    pyarrow asks Google's store for bytes when it goes anywhere, and fails at the end of a file,
-    where zip files and others begin to read.
+    pyarrow sends Google's store a request at each seek, and fails at the end of a file, where
+    readers of zip files and others begin.
     """
 
     def __init__(self, file: pa.NativeFile) -> None:
@@ -48,8 +48,8 @@ class _Positioned(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        origin = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
-        self._position = max(0, origin + offset)
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = max(0, start + offset)
         return self._position
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
@@ -69,7 +69,7 @@ def file_system(location: str) -> tuple[pafs.FileSystem, str]:
     """Returns the file system of a location, and the path in it.
 
     Raises:
-      SourceError: Nothing that is installed reads such a URL.
+      SourceError: No installed library reads such a URL.
     """
     scheme, separator, rest = location.partition("://")
     if not separator:

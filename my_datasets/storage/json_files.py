@@ -1,8 +1,8 @@
 """JSON that anyone may have written, parsed with limits.
 
-Python's own parser takes numbers that no other program reads, keeps the last of two members with
-one name, and ends in a `RecursionError` or a `MemoryError` where a file is made to do so. TFDS, and
-whoever compares a file with its checksum, may then read something else than we checked.
+Python's own parser accepts numbers that no other program reads, keeps the last of two members with
+one name, and ends in a `RecursionError` or a `MemoryError` if a file is crafted for it. TFDS, or a
+reader that compares a file with its checksum, might then read something other than what we checked.
 """
 
 import json
@@ -26,18 +26,18 @@ MOST_MANIFEST_BYTES = 256 << 20
 # 700,000 shards has 4 million.
 MOST_VALUES = 8_000_000
 _BYTES_OF_VALUE = MOST_MANIFEST_BYTES // MOST_VALUES
-# What is in quotes, also where the last one is missing.
+# Quoted strings, even if the closing quote is missing.
 _QUOTED = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
 # TFDS's own parser of messages gives up at 100 levels.
 MOST_LEVELS = 100
-# Wider ones have no place in an array, and are beyond what a float can be told to hold.
+# Larger numbers fit in no array, and exceed what a float can represent.
 _MOST_BITS = 128
 
 _Document = TypeVar("_Document")
 
 
 class MalformedJsonError(PrintableError, ValueError):
-    """A text is not JSON, or JSON that is made to harm whoever reads it."""
+    """A text is not JSON, or is JSON crafted to harm its readers."""
 
 
 def read_json(path: Path, most_bytes: int | None = None) -> Any:
@@ -50,7 +50,7 @@ def read_json(path: Path, most_bytes: int | None = None) -> Any:
 
     Raises:
       OSError: It cannot be read.
-      MalformedJsonError: It is not JSON, or larger than metadata are.
+      MalformedJsonError: It is not JSON, or larger than metadata can be.
     """
     most = MOST_BYTES if most_bytes is None else most_bytes
     with open_regular(path) as file:
@@ -133,7 +133,7 @@ def _number(text: str) -> float:
 
 
 def _check_count(text: str, most: int) -> None:
-    """Refuses a document of too many values before any of them is made."""
+    """Refuses a document with too many values before any of them is created."""
     if _separators(text) > most and _separators(_QUOTED.sub("", text)) > most:
         raise MalformedJsonError(f"it has more than {most:,} values")
 
@@ -143,7 +143,7 @@ def _separators(text: str) -> int:
 
 
 def _check_levels_and_texts(value: Any) -> None:
-    """Looks at all that is in a document: no recursion, and no list of what is left to see."""
+    """Walks a whole document without recursion and without a list of pending values."""
     levels: list[Iterator[Any]] = [iter((value,))]
     while levels:
         for one in levels[-1]:

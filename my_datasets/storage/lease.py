@@ -20,8 +20,8 @@ from my_datasets.storage.store import Store
 
 _LOGGER = get_logger(__name__)
 
-# Seconds after which a holder says again that it lives, and without such a word for which nobody
-# believes it any more. Whoever waits measures that by its own clock.
+# Seconds between two renewals of a lease, and without a renewal until it expires. Each waiting
+# process measures them by its own clock.
 EVERY = 15.0
 BELIEVED = 90.0
 _LOOK = 1.0
@@ -29,19 +29,19 @@ _MOST_BYTES = 4096
 
 
 class Lease:
-    """A lease that is held, as long as its thread can say so in the store."""
+    """A lease that is held as long as its thread can renew it in the store."""
 
     def __init__(
         self, store: Store, path: str, said: dict[str, Any], tag: str, began: float
     ) -> None:
-        """Goes on saying that it is held.
+        """Starts renewing the lease.
 
         Args:
           store: The store.
           path: The lease's file.
           said: Who holds it.
           tag: That of the file.
-          began: When it began to be written, by `_now`.
+          began: When its write began, by `_now`.
         """
         self._store, self._path = store, path
         self._said, self._tag = said, tag
@@ -52,22 +52,21 @@ class Lease:
         self._thread.start()
 
     def check(self) -> None:
-        """Sees that it is still held, before something is done that nobody else may do.
+        """Checks that the lease is still held, before a step that requires it.
 
         Raises:
-          BuildInterruptedError: Somebody else may have taken it.
+          BuildInterruptedError: Another process may have taken it.
         """
         if self._is_lost or _now() - self._renewed >= BELIEVED:
             raise BuildInterruptedError(
-                f"Another process may have gone on with what this one does in {self._path} of "
-                f"{self._store.url}.",
-                "This one could not say there in time that it lives.",
-                "What was finished is kept.",
+                f"Another process may have taken over {self._path} of {self._store.url}.",
+                "This process could not renew its lease in time.",
+                "Finished work is kept.",
                 fix="run the same again",
             )
 
     def end(self) -> None:
-        """Gives it back."""
+        """Releases the lease."""
         self._over.set()
         self._thread.join()
         with suppress(StoreError):
@@ -97,30 +96,30 @@ class Lease:
         return True
 
     def _tag_of_mine(self) -> str:
-        """Returns the tag of what this one has written, of which the answer was lost.
+        """Returns the tag of this lease's own write, whose response was lost.
 
         Raises:
-          ChangedInStoreError: Somebody else has written.
-          NotInStoreError: Somebody else has removed it.
+          ChangedInStoreError: Another process has written it.
+          NotInStoreError: Another process has removed it.
         """
         data, tag = self._store.state(self._path, _MOST_BYTES)
         with suppress(ValueError):
             if json.loads(data).get("mark") == self._said["mark"]:
                 return tag
         raise ChangedInStoreError(
-            f"{self._path} is of somebody else.", fix="run the same again later"
+            f"{self._path} belongs to another process.", fix="run the same again later"
         )
 
 
 @contextmanager
 def held(store: Store, path: str, place: str) -> Iterator[Lease]:
-    """Holds a lease, which is waited for as long as somebody else does.
+    """Holds a lease; waits while another process holds it.
 
     Args:
       store: The store.
       path: The lease's file.
-      place: A name, on this machine, of what only one process at a time does there. A lease of the
-        same machine and place is one of a process that died.
+      place: A name, on this machine, for work that only one process does at a time. A lease with
+        the same machine and place belongs to a process that died.
 
     Raises:
       StoreError: The store cannot be used.
@@ -136,7 +135,7 @@ def held(store: Store, path: str, place: str) -> Iterator[Lease]:
 
 
 def _taken(store: Store, path: str, said: dict[str, Any]) -> tuple[str, float]:
-    """Returns the tag of a lease that was waited for, and when it began to be written."""
+    """Waits for a lease; returns its tag, and when its write began."""
     seen: str | None = None
     since = 0.0
     while True:
@@ -144,10 +143,10 @@ def _taken(store: Store, path: str, said: dict[str, Any]) -> tuple[str, float]:
             data, tag = store.state(path, _MOST_BYTES)
         except NotInStoreError:
             tag = None
-        if tag is not None and not _is_of_here(data, said):
+        if tag is not None and not _is_of_this_machine(data, said):
             if tag != seen:
                 if seen is None:
-                    _LOGGER.warning("Waiting for %s: %s", path, _told(data))
+                    _LOGGER.warning("Waiting for %s: %s", path, _holder_of(data))
                 seen, since = tag, _now()
             if _now() - since < BELIEVED:
                 time.sleep(_LOOK)
@@ -159,25 +158,25 @@ def _taken(store: Store, path: str, said: dict[str, Any]) -> tuple[str, float]:
 
 
 def _now() -> float:
-    """Returns seconds by a clock that also goes while this machine sleeps.
+    """Returns seconds by a clock that also runs while this machine is suspended.
 
-    `time.monotonic` stands still then on Linux, and who wakes up would take its lease for fresh.
+    `time.monotonic` stops then on Linux, so a resumed process would take its lease for fresh.
     """
     clock = getattr(time, "CLOCK_BOOTTIME", None)
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
-def _is_of_here(data: bytes, said: dict[str, Any]) -> bool:
+def _is_of_this_machine(data: bytes, said: dict[str, Any]) -> bool:
     with suppress(ValueError):
         other = json.loads(data)
         return all(other.get(name) == said[name] for name in ("machine", "place"))
     return False
 
 
-def _told(data: bytes) -> str:
+def _holder_of(data: bytes) -> str:
     with suppress(ValueError):
         return f"it is held by a process on {json.loads(data).get('machine')}."
-    return "somebody holds it."
+    return "another process holds it."
 
 
 def _written(said: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Which store an address means."""
+"""Opens the store at an address."""
 
 import os
 import urllib.parse
@@ -11,12 +11,12 @@ _KNOWN = "a directory, s3://BUCKET/FOLDER, gs://..., http(s)://HOST/FOLDER, or w
 
 
 def open_store(address: "str | os.PathLike[str] | Store") -> Store:
-    """Returns the store at an address; nothing is asked of it yet.
+    """Returns the store at an address, without sending a request yet.
 
     Args:
       address: A directory; or `s3://BUCKET/FOLDER`, `gs://BUCKET/FOLDER`,
-        `gs://anonymous@BUCKET/FOLDER` (what everybody may read), `https://HOST/FOLDER`,
-        `file:///FOLDER`, or what else fsspec reads. A store is returned as it is.
+        `gs://anonymous@BUCKET/FOLDER` (public data), `https://HOST/FOLDER`, `file:///FOLDER`, or
+        another address that fsspec reads. A store is returned unchanged.
 
     Raises:
       StoreError: It is none of these, or has a password in it.
@@ -63,7 +63,7 @@ def open_store(address: "str | os.PathLike[str] | Store") -> Store:
 
 
 def parts_without_secrets(address: str) -> str:
-    """Returns an address without what stands before an `@`, and without a query."""
+    """Returns an address without credentials (the part before an `@`) and without a query."""
     scheme, separator, rest = address.partition("://")
     authority, slash, path = rest.partition("/")
     return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path.partition('?')[0]}"

@@ -1,4 +1,4 @@
-"""Files beside which others may have put links and named pipes: opened and written without harm."""
+"""Opens and writes files safely in folders where others may have put links and named pipes."""
 
 import contextlib
 import errno
@@ -16,14 +16,14 @@ _READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0)
 _BINARY = getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 # Bytes that are read at once.
 _AT_ONCE = 1 << 20
-# Of a file's name, so many characters begin the name of its unfinished form: it has at most 255 B.
+# Characters of a file's name in the name of its partial file, which has at most 255 bytes.
 _SHOWN = 40
 
 
 def open_regular(path: str | os.PathLike[str]) -> io.BufferedReader:
     """Opens a file for reading; links are followed, as snapshots of hubs are made of them.
 
-    Never waits: a named pipe in place of a file would block whoever opens it for ever.
+    Never blocks, as opening a named pipe otherwise would.
 
     Raises:
       OSError: It cannot be read, or is a named pipe, a device or a socket.
@@ -51,9 +51,9 @@ def sha256_of(path: Path) -> str:
 
 
 def read_beginning(file: BinaryIO, most: int) -> bytes:
-    """Returns what is left of a file, so many bytes at most.
+    """Returns the rest of a file, at most `most` bytes.
 
-    Python's own `read(most)` takes the memory of that many bytes first, however short the file is.
+    Python's own `read(most)` allocates that many bytes first, however short the file is.
     """
     parts: list[bytes] = []
     while most > 0 and (part := file.read(min(most, _AT_ONCE))):
@@ -63,11 +63,11 @@ def read_beginning(file: BinaryIO, most: int) -> bytes:
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """Returns what is in a file.
+    """Returns the contents of a file.
 
     Args:
       path: The file.
-      most: Bytes that it may have: a file without blocks on the disk has any size.
+      most: The maximum size in bytes: a sparse file can have any size.
 
     Raises:
       OSError: As `open_regular`, or the file is larger.
@@ -81,12 +81,12 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
 
 @contextlib.contextmanager
 def replaced(path: Path, *, fsync: bool = True) -> Iterator[BinaryIO]:
-    """Opens a file that takes its name when all is written; before that, the old one stays.
+    """Opens a file that replaces the old one only once it is completely written.
 
     It is written under a random name that did not exist, so nothing is written through a link.
 
     Args:
-      path: The name in the end. A link of that name is replaced, not followed.
+      path: The final name. A link of that name is replaced, not followed.
       fsync: Whether the data reach the disk before the name does.
 
     Raises:
@@ -108,7 +108,7 @@ def replaced(path: Path, *, fsync: bool = True) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: Path, data: str | bytes, *, fsync: bool = True) -> None:
-    """Writes a file that readers find whole or not at all; see `replaced`.
+    """Writes a file atomically; see `replaced`.
 
     Args:
       path: The file; its folder exists.

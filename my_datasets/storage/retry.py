@@ -1,8 +1,8 @@
-"""A store that is asked again where it did not answer well.
+"""Retries a store's failed requests, and detects truncated HTTP answers.
 
-Python's `http.client` takes a connection that ends within an answer's head for the end of the head:
-what is left looks like an answer without contents. Servers say how long their contents are; where
-that is missing, it was cut.
+Python's `http.client` takes a connection that ends within the head of an answer for the end of the
+head, so what arrived looks like an answer without contents. Servers send the length of their
+contents; an answer without it was cut off.
 """
 
 import random
@@ -21,14 +21,17 @@ from my_datasets.storage.store import OnBytes, Store, StoredFile, ignore_bytes
 
 _Result = TypeVar("_Result")
 
+_CONNECTIONS = 32
+_WITHOUT_CONTENTS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How long a store is given.
+    """How often, and with which pauses, a request is repeated.
 
     Attributes:
-      tries: Answers in a row that bring nothing, before it is given up.
-      first_wait: Seconds after the first of them, at most; doubled each time, and drawn by chance.
+      tries: Consecutive failures after which to give up.
+      first_wait: Maximum seconds after the first failure; doubled each time, and randomised.
       longest_wait: Seconds at most.
     """
 
@@ -38,7 +41,7 @@ class RetryPolicy:
 
 
 class RetryingStore:
-    """Another store, asked again with growing pauses; see `Store`."""
+    """Repeats failed requests to another store, with growing pauses; see `Store`."""
 
     def __init__(self, store: Store, patience: RetryPolicy | None = None) -> None:
         """Takes the store."""
@@ -65,16 +68,16 @@ class RetryingStore:
         return self._again(lambda: self._store.stat(path))
 
     def list(self, folder: str) -> Iterator[StoredFile]:
-        """As the store; all at once."""
+        """As the store, but fetches the whole list first."""
         yield from self._again(lambda: list(self._store.list(folder)))
 
     def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """As the store; goes on where it ended early."""
-        came, failed = begin, 0
+        """As the store; resumes if the response ends early."""
+        position, failed = begin, 0
         while True:
             try:
-                for data in self._store.read(path, came, end):
-                    came, failed = came + len(data), 0
+                for data in self._store.read(path, position, end):
+                    position, failed = position + len(data), 0
                     yield data
                 return
             except StoreUnavailableError:
@@ -88,7 +91,7 @@ class RetryingStore:
     def create(
         self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = ignore_bytes
     ) -> None:
-        """As the store; also if an answer was lost that said that it was written."""
+        """As the store; succeeds even if the response to a successful write was lost."""
         failed = False
 
         def once() -> None:
@@ -105,7 +108,7 @@ class RetryingStore:
         self._again(once)
 
     def replace(self, path: str, data: bytes, tag: str | None) -> str:
-        """As the store. After a lost answer it may say that somebody else changed it: oneself."""
+        """As the store. After a lost response, our own write may look like another's change."""
         return self._again(lambda: self._store.replace(path, data, tag))
 
     def move(self, source: str, target: str, last: Sequence[str]) -> None:
@@ -126,7 +129,7 @@ class RetryingStore:
                 self._wait(failed)
 
     def _wait(self, failed: int) -> None:
-        """Waits after some failures in a row; raises the last one if that is enough of them."""
+        """Waits after consecutive failures; raises the last one if there were too many."""
         how = self._patience
         if failed >= how.tries:
             raise  # the failure that is being handled
@@ -134,23 +137,19 @@ class RetryingStore:
         time.sleep(random.uniform(0, longest))  # noqa: S311 - so that many do not come at once
 
 
-_CONNECTIONS = 32
-_WITHOUT_CONTENTS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
-
-
 def is_whole(status: int, headers: Mapping[str, Any]) -> bool:
-    """Returns whether the head of an answer says how long its contents are.
+    """Returns whether the headers of an answer give the length of its contents.
 
     Args:
       status: The answer's status.
-      headers: Its fields, whatever the case of their names.
+      headers: Its headers; case does not matter.
     """
     names = {name.lower() for name in headers}
     return status in _WITHOUT_CONTENTS or bool(names & {"content-length", "transfer-encoding"})
 
 
 class WholeAnswers(HTTPAdapter):
-    """Of `requests`: fails where the head of an answer was cut."""
+    """An adapter for `requests` that fails if the head of an answer was truncated."""
 
     def __init__(self) -> None:
         super().__init__(pool_maxsize=_CONNECTIONS)
@@ -159,7 +158,7 @@ class WholeAnswers(HTTPAdapter):
         """Returns the answer.
 
         Raises:
-          requests.ConnectionError: It was cut.
+          requests.ConnectionError: It was truncated.
         """
         if not is_whole(resp.status, resp.headers):
             resp.close()

@@ -1,4 +1,4 @@
-"""How folders are moved where nothing can be renamed: by copies within the store."""
+"""Moves folders in stores that cannot rename files, by copying within the store."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -16,21 +16,21 @@ def move(
 
     Args:
       store: The store.
-      copy: Copies a file, unless the other one is there; raises `NotInStoreError` if there is none.
+      copy: Copies a file unless the target exists; raises `NotInStoreError` if the source does not.
       source: The folder.
       target: Where to.
-      last: Names of files that come last, in that order.
+      last: Names of the files to move last, in that order.
     """
     names = {one.path.rpartition("/")[2] for one in store.list(source)}
-    there = {one.path.rpartition("/")[2] for one in store.list(target)}
+    existing = {one.path.rpartition("/")[2] for one in store.list(target)}
 
     def copied(name: str) -> None:
         try:
             copy(f"{source}/{name}", f"{target}/{name}")
         except NotInStoreError:
-            store.stat(f"{target}/{name}")  # somebody else moved it there in the meantime
+            store.stat(f"{target}/{name}")  # another process moved it there in the meantime
 
-    left = names - there
+    left = names - existing
     _do(copied, sorted(left - set(last)))
     for name in last:
         if name in left:

@@ -1,13 +1,13 @@
-"""A directory with room for so many bytes of verified files: what remote shards are read through.
+"""A directory of verified files, limited in size, through which remote shards are read.
 
-A file lies there by its SHA-256, or by what stands for it where the store says none. It counts if
-this machine has verified it and it did not change since; any other is hashed first. Of those that
-nobody has locked, the least recently requested goes first; `.used` has an empty file for each,
-whose time says when that was. The directory has a marker: a directory without it is refused if it
-has files. Files with other names are left alone.
+A file is named by its SHA-256, or by its key if the store gives no SHA-256. A file counts as
+verified if this machine has verified it and it has not changed since; any other file is hashed
+first. The least recently requested file that is not locked is evicted first; the times of the empty
+files in `.used` say when each was requested. The directory has a marker file: a directory that has
+files but no marker is refused. Files with other names are left alone.
 
-Any number of threads and processes share a directory: while a file comes, its `.partial` is locked,
-so that it comes once; who reads a file may lock it against eviction
+Any number of threads and processes can share a directory. A file is locked as `.partial` while it
+is fetched, so that it is fetched once; a reader may lock a file against eviction
 (`my_datasets.records.shard_provider.hold`). Such locks end with their process.
 """
 
@@ -34,7 +34,7 @@ with contextlib.suppress(ModuleNotFoundError):  # Windows, where nothing is cach
 
 _LOGGER = get_logger(__name__)
 _PARTIAL = ".partial"
-# In each directory that was made as a cache.
+# In each directory that was created as a cache.
 _MARKER = ".my_datasets_cache"
 _USED = ".used"
 _LOCK = ".lock"
@@ -46,12 +46,12 @@ _NO_ALLOCATION = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file of a store, as a cache holds it.
+    """A file of a store that may be cached.
 
     Attributes:
       bytes: Its size.
-      sha256: Of its contents, in hexadecimal; None if nothing says it.
-      key: Its name in a cache: its SHA-256, or what stands for it.
+      sha256: Of its contents, in hexadecimal; None if unknown.
+      key: Its name in a cache: its SHA-256, or a hash that replaces it.
     """
 
     bytes: int
@@ -72,24 +72,23 @@ class RemoteFile:
 
 
 class ShardCache:
-    """Room for some files; see above.
+    """A directory of verified files with limited size.
 
     Attributes:
-      directory: Where they lie.
-      most: How many bytes they may have.
+      directory: The directory.
+      most: The maximum total size in bytes.
     """
 
     def __init__(self, directory: Path, most: int, ignored: Collection[str] = ()) -> None:
-        """Takes a directory, which is made if need be.
+        """Opens the cache, creating its directory if necessary.
 
         Args:
           directory: The directory.
-          most: How many bytes the files in it may have. Only if those that are locked at one
-            moment have more, it has so many.
-          ignored: The keys of files that do not count and are left alone: others look after them.
+          most: The maximum total size in bytes. It is exceeded only while locked files need more.
+          ignored: The keys of files that neither count nor are removed, because others manage them.
 
         Raises:
-          DataDirError: It has files, and was not made as a cache.
+          DataDirError: It has files, and was not created as a cache.
         """
         self.directory = directory
         self.most = most
@@ -97,7 +96,7 @@ class ShardCache:
         self._used = directory / _USED
         directory.mkdir(parents=True, exist_ok=True)
         if not (directory / _MARKER).is_file():
-            # Another process may make it a cache just now, and begin with the marker.
+            # Another process may be creating the cache; it creates the marker first.
             if (
                 any(one.name != _LOCK for one in directory.iterdir())
                 and not (directory / _MARKER).is_file()
@@ -112,7 +111,7 @@ class ShardCache:
         return type(self), (self.directory, self.most, self._ignored)
 
     def path_of(self, key: str) -> Path:
-        """Returns where a file lies, if it is there."""
+        """Returns the path of a file, whether or not it is cached."""
         return self.directory / key
 
     def bring(
@@ -123,64 +122,64 @@ class ShardCache:
         *,
         is_optional: bool = False,
     ) -> Path:
-        """Sees that a file is there: whole, and the one that is wanted.
+        """Fetches and verifies a file unless it is cached.
 
         Args:
           wanted: The file.
-          read: Gives its contents, piece by piece.
+          read: Returns its contents, piece by piece.
           damaged: Returns the error for other contents, given what was found.
-          is_optional: Whether to leave it if it has room only where something is locked.
+          is_optional: Whether to skip the file if only locked files could make room for it.
 
         Returns:
-          Where it is, or would be if it was left.
+          Its path, even if it was skipped.
 
         Raises:
-          MyDatasetsError: They are other contents. Nobody sees a byte of them.
+          MyDatasetsError: The contents do not match. They never become visible.
           DiskFullError: The disk has no room for it.
-          StoreError: They cannot be read.
+          StoreError: The contents cannot be read.
         """
         path = self.path_of(wanted.key)
         if wanted.is_at(path):
-            self._note_wanted(wanted)
+            self._note_use(wanted)
             return path
         partial = path.with_name(path.name + _PARTIAL)
-        with _alone(partial) as file:
-            if wanted.is_at(path):  # somebody else brought it
-                self._note_wanted(wanted)
+        with _locked_partial(partial) as file:
+            if wanted.is_at(path):  # another process fetched it
+                self._note_use(wanted)
                 return path
-            path.unlink(missing_ok=True)  # changed by somebody, or never verified
+            path.unlink(missing_ok=True)  # changed, or never verified
             if not self._reserve(partial, wanted.bytes, is_optional=is_optional):
                 return path
             _write(partial, wanted, read(), damaged)
-            self._note_wanted(wanted)
+            self._note_use(wanted)
             with self._counting():
                 partial.rename(path)
                 verified_files().remember(file, wanted.key)
-                fcntl.flock(file, fcntl.LOCK_UN)  # so that who counts does not take it for read
+                fcntl.flock(file, fcntl.LOCK_UN)  # else it counts as locked by a reader
         return path
 
     def _reserve(self, partial: Path, size: int, *, is_optional: bool) -> bool:
-        """Takes room for a file, so that others see it taken; returns whether there is."""
+        """Reserves space for a file, visibly to others; returns whether there was enough."""
         while True:
             with self._counting():
-                taken, is_coming = self._made_room(size)
-                has_room = taken + size <= self.most
-                if has_room or not (is_optional or is_coming):
+                used, is_pending = self._make_room(size)
+                has_room = used + size <= self.most
+                if has_room or not (is_optional or is_pending):
                     self._allocate(partial, size)
                     break
             if is_optional:
                 return False
-            time.sleep(_PAUSE_SECONDS)  # what comes just now may go once it is there
+            time.sleep(_PAUSE_SECONDS)  # a file being fetched may be evicted once complete
         if not has_room:
             _LOGGER.warning(
-                "%s has %s for a while, more than %s: so much is being read at the same time.",
-                self.directory, human_size(taken + size), human_size(self.most),
+                "%s temporarily has %s, more than %s: that much is being read at once.",
+                self.directory, human_size(used + size), human_size(self.most),
             )  # fmt: skip
         return True
 
-    def _note_wanted(self, wanted: RemoteFile) -> None:
-        # Not by the time of the file itself, which says that nobody changed it. The file system's
-        # own clock may stand still for some milliseconds.
+    def _note_use(self, wanted: RemoteFile) -> None:
+        # Not in the time of the file itself, which shows that it is unchanged. The file system's
+        # own clock may lag by some milliseconds.
         now = time.time_ns()
         with contextlib.suppress(OSError):  # another user's: the order is not worth an error
             flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK
@@ -191,28 +190,28 @@ class ShardCache:
                 os.close(file)
 
     def _counting(self) -> filelock.BaseFileLock:
-        """Returns the lock of who counts what is there, and takes room, or gives it back."""
+        """Returns the lock for counting files and for reserving or freeing space."""
         return filelock.FileLock(self.directory / _LOCK)
 
-    def _made_room(self, size: int) -> tuple[int, bool]:
-        """Removes files until another one has room.
+    def _make_room(self, size: int) -> tuple[int, bool]:
+        """Removes files until `size` more bytes fit.
 
         Returns:
-          How many bytes are taken then, and whether some of them are those of files that come.
+          The bytes in use afterwards, and whether some belong to files that are being fetched.
         """
-        there = self._oldest_first()
-        taken, is_coming = sum(size_there for _, size_there in there), False
-        for path, size_there in there:
-            if taken + size <= self.most:
+        cached = self._oldest_first()
+        used, is_pending = sum(one_size for _, one_size in cached), False
+        for path, one_size in cached:
+            if used + size <= self.most:
                 break
             if self._removed(path):
-                taken -= size_there
-            elif path.suffix == _PARTIAL and size_there:
-                is_coming = True
-        return taken, is_coming
+                used -= one_size
+            elif path.suffix == _PARTIAL and one_size:
+                is_pending = True
+        return used, is_pending
 
     def _allocate(self, partial: Path, size: int) -> None:
-        """Gives a file its size; if others fill the disk, less lies here."""
+        """Allocates space for a file; if the disk is full, removes cached files."""
         while not _allocated(partial, size):
             if not any(self._removed(path) for path, _ in self._oldest_first()):
                 raise self._full(size)
@@ -224,21 +223,21 @@ class ShardCache:
                 state = entry.stat(follow_symlinks=False)
                 if self._counts(entry.name) and stat.S_ISREG(state.st_mode):
                     path = Path(entry.path)
-                    found.append((self._wanted_at(path, state), path, state.st_size))
+                    found.append((self._used_at(path, state), path, state.st_size))
         return [(path, size) for _, path, size in sorted(found)]
 
     def _counts(self, name: str) -> bool:
         key = name.removesuffix(_PARTIAL)
         return _KEY.fullmatch(key) is not None and key not in self._ignored
 
-    def _wanted_at(self, path: Path, state: os.stat_result) -> int:
+    def _used_at(self, path: Path, state: os.stat_result) -> int:
         try:
             return (self._used / path.name).stat().st_mtime_ns
         except FileNotFoundError:
             return state.st_mtime_ns
 
     def _removed(self, path: Path) -> bool:
-        """Removes a file unless somebody holds it; returns whether it is gone."""
+        """Removes a file unless a process has locked it; returns whether it is gone."""
         if not _removed(path):
             return False
         (self._used / path.name).unlink(missing_ok=True)
@@ -247,7 +246,7 @@ class ShardCache:
     def _full(self, size: int) -> DiskFullError:
         return DiskFullError(
             f"The disk is full: {self.directory} has no room for a shard.",
-            f"It has {human_size(size)}, and all others there are being read",
+            f"It has {human_size(size)}, and all other files in the cache are being read",
             fix="free some space, or name another cache_dir (shards_dir, if it is read from a "
             "bucket), then run the same again",
         )
@@ -255,8 +254,8 @@ class ShardCache:
 
 def _no_cache(directory: Path) -> DataDirError:
     return DataDirError(
-        f"{directory} has files, and was not made as a cache by this package.",
-        f"Expected: a file {_MARKER}, and a folder {_USED} that is no link",
+        f"{directory} has files, and was not created as a cache by this package.",
+        f"Expected: a file {_MARKER}, and a folder {_USED} that is not a link",
         "A cache removes files to make room",
         fix="name another cache_dir; if it is the cache of an earlier release of my_datasets, "
         "delete it",
@@ -264,8 +263,8 @@ def _no_cache(directory: Path) -> DataDirError:
 
 
 @contextlib.contextmanager
-def _alone(partial: Path) -> Iterator[int]:
-    """Holds an empty file, waiting as long as somebody else does; it is removed in the end.
+def _locked_partial(partial: Path) -> Iterator[int]:
+    """Locks an empty file, waiting while another process has it; removes it in the end.
 
     Yields:
       Its descriptor.
@@ -280,11 +279,11 @@ def _alone(partial: Path) -> Iterator[int]:
         if _is_at(file, partial):
             if os.fstat(file).st_nlink == 1:
                 break
-            partial.unlink()  # it has another name elsewhere, and is left as it is
-        _unlock_and_close(file)  # who held it was through with it: it has another name, or none
+            partial.unlink()  # hard-linked elsewhere, where it stays unchanged
+        _unlock_and_close(file)  # its owner is done: it was renamed or removed
     _held.add(file)
     try:
-        os.ftruncate(file, 0)  # of a process that was killed
+        os.ftruncate(file, 0)  # left by a process that was killed
         yield file
     finally:
         if _is_at(file, partial):
@@ -330,17 +329,17 @@ def _is_at(file: int, path: Path) -> bool:
 
 
 def _removed(path: Path) -> bool:
-    """Removes a file unless somebody holds it; returns whether it is gone."""
+    """Removes a file unless a process has locked it; returns whether it is gone."""
     try:
         file = os.open(path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
     except FileNotFoundError:
         return True
     except PermissionError:
-        return False  # somebody else's
+        return False  # another user's
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if not _is_at(file, path):
-            return False  # there is another one by now
+            return False  # replaced in the meantime
         path.unlink()
     except BlockingIOError:
         return False
@@ -350,7 +349,7 @@ def _removed(path: Path) -> bool:
 
 
 def _allocated(path: Path, size: int) -> bool:
-    """Gives a file its size, and its place on the disk; returns whether there is such a place."""
+    """Allocates a file's space on the disk; returns whether there is enough."""
     allocate = getattr(os, "posix_fallocate", None)  # macOS has none
     with path.open("r+b") as file:
         try:
@@ -374,20 +373,20 @@ def _write(
     data: Iterable[bytes],
     damaged: Callable[[str], MyDatasetsError],
 ) -> None:
-    """Fills a file that has its size already, and compares what came with what is wanted."""
+    """Fills an allocated file, and compares size and SHA-256 with the expected ones."""
     found = hashlib.sha256()
-    came = 0
+    received = 0
     with partial.open("r+b") as file:
         for block in data:
-            came += len(block)
-            # Never more than there should be, whatever the store gives.
-            if came > wanted.bytes:
+            received += len(block)
+            # Never more than expected, whatever the store sends.
+            if received > wanted.bytes:
                 raise damaged(f"more than {wanted.bytes:,} bytes")
             file.write(block)
             found.update(block)
         file.flush()
         os.fsync(file.fileno())
-    if came != wanted.bytes:
-        raise damaged(f"{came:,} bytes; expected {wanted.bytes:,}")
+    if received != wanted.bytes:
+        raise damaged(f"{received:,} bytes; expected {wanted.bytes:,}")
     if wanted.sha256 not in (None, found.hexdigest()):
         raise damaged(f"SHA-256 {found.hexdigest()}; expected {wanted.sha256}")

@@ -1,7 +1,7 @@
-"""What a store is: files under names, which appear whole, and of which few are ever replaced.
+"""The interface of stores: files under names, which appear whole, and few of which are replaced.
 
-Whoever writes a store of their own finds what it must do in `Store`, and tests of all of it in
-`my_datasets.testing.store_contract`.
+If you write a store of your own, `Store` says what it must do, and
+`my_datasets.testing.store_contract` tests all of it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -11,17 +11,17 @@ from typing import Protocol
 
 from my_datasets.errors import ChecksumError, StoreError
 
-# The file by which a folder is a store of releases.
+# The file that marks a folder as a store of releases.
 MARK = "my-datasets/store.json"
-# Told of bytes as they move; of a negative number where they must move again.
+# Called with the number of transferred bytes; negative if they must be transferred again.
 OnBytes = Callable[[int], None]
 BLOCK = 1 << 20
-# Of directories: where files lie while they are written.
+# In directories: the folder for files that are being written.
 HALF_WRITTEN = "my-datasets/half-written"
 
 
 def ignore_bytes(count: int) -> None:
-    """Is told of bytes where nobody wants to know."""
+    """No-op progress callback."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +29,11 @@ class StoredFile:
     """A file in a store.
 
     Attributes:
-      path: Its name there: parts divided by `/`, such as `digits/1.0.0/features.json`.
+      path: Its name in the store: parts separated by `/`, such as `digits/1.0.0/features.json`.
       bytes: Its size.
       modified: When it was written, in seconds since 1970, by the store's clock; 0 if unknown.
-      sha256: Of its contents, in hexadecimal; None if the store does not know it unread.
+      sha256: Of its contents, in hexadecimal; None if the store does not know it without reading
+        the file.
     """
 
     path: str
@@ -44,9 +45,9 @@ class StoredFile:
 class Store(Protocol):
     """Files under names.
 
-    Any number of threads and processes use one at the same time, and any of them may die at any
-    instant. All methods raise `StoreUnavailableError` where asking again may help, and `StoreError`
-    for what no repetition fixes: permissions, wrong addresses. No message holds a credential.
+    Any number of threads and processes may use a store at the same time, and any of them may die at
+    any instant. All methods raise `StoreUnavailableError` if a retry may help, and `StoreError` for
+    permanent errors: permissions, wrong addresses. No message contains credentials.
     """
 
     @property
@@ -55,7 +56,7 @@ class Store(Protocol):
 
     @property
     def is_writable(self) -> bool:
-        """Whether anything can be written there at all."""
+        """Whether the store supports writing at all."""
 
     def stat(self, path: str) -> StoredFile:
         """Returns what is known of a file without reading it.
@@ -76,12 +77,12 @@ class Store(Protocol):
 
         Args:
           path: The file.
-          begin: The first byte that is wanted; at most the size.
+          begin: The first byte to read; at most the size.
           end: The byte before which to stop; None for the end of the file.
 
         Raises:
           NotInStoreError: There is none.
-          StoreUnavailableError: It ended early. What was given is right.
+          StoreUnavailableError: The response ended early. The bytes yielded so far are correct.
         """
 
     def state(self, path: str, most: int) -> tuple[bytes, str]:
@@ -99,62 +100,62 @@ class Store(Protocol):
     def create(
         self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = ignore_bytes
     ) -> None:
-        """Writes a file that is not there yet: whole and durable, or not at all.
+        """Writes a new file: whole and durable, or not at all.
 
-        Of several that write one name at the same time, one succeeds.
+        If several writers write one name at the same time, one succeeds.
 
         Args:
           path: The file.
           source: A file on this machine, or the contents.
           sha256: That of the contents, in hexadecimal.
-          on_bytes: Told of bytes as they go.
+          on_bytes: Called with the number of bytes as they are sent.
 
         Raises:
-          AlreadyInStoreError: There is such a file, whatever is in it.
+          AlreadyInStoreError: The file exists, whatever its contents.
           ChecksumError: The source has other contents than its SHA-256 says; nothing is written.
         """
 
     def replace(self, path: str, data: bytes, tag: str | None) -> str:
-        """Replaces a small file in one step, if nobody else did so in the meantime.
+        """Replaces a small file atomically, unless it changed in the meantime.
 
         Args:
           path: The file.
           data: Its new contents.
-          tag: That of the contents that are replaced, by `state`; None if there must be none.
+          tag: The tag of the contents to replace, from `state`; None if the file must not exist.
 
         Returns:
           The new tag.
 
         Raises:
-          ChangedInStoreError: It has other contents, or is gone, or, without a tag, is there.
+          ChangedInStoreError: It has other contents, or is gone; or it exists, and `tag` is None.
         """
 
     def move(self, source: str, target: str, last: Sequence[str]) -> None:
-        """Moves the files of a folder, of which those named last come last, in that order.
+        """Moves the files of a folder; those in `last` are moved last, in that order.
 
-        Where a folder can be renamed, all come at once. Interrupted anywhere, it is completed by
-        the same call again, also by several at the same time; when all is done, it does nothing.
-        Files that are in the target already stay as they are.
+        If the store can rename a folder, all files appear at once. If it is interrupted, the same
+        call completes it, even from several processes at the same time; once complete, it does
+        nothing. Files already in the target stay as they are.
 
         Args:
           source: The folder, with files only.
-          target: Where to; not there yet, or a part of the same files.
+          target: The target folder, which does not exist yet, or has some of the same files.
           last: Names of files.
         """
 
     def delete(self, path: str) -> None:
-        """Deletes a file; nothing happens if there is none."""
+        """Deletes a file, if it exists."""
 
 
 def read_only(url: str) -> StoreError:
-    """Returns the error of a store that is only read, for who wants to write."""
+    """Returns the error for an attempt to write to a read-only store."""
     return StoreError(
         f"{url} can only be read.", fix="publish to the directory or bucket that is served there"
     )
 
 
 def too_large(path: str, most: int) -> StoreError:
-    """Returns the error for a small file that is large."""
+    """Returns the error for a file that exceeds its size limit."""
     return StoreError(
         f"{path} is larger than any such file is.",
         f"Expected: at most {most:,} bytes",
@@ -163,13 +164,13 @@ def too_large(path: str, most: int) -> StoreError:
 
 
 def altered(source: Path | bytes, expected: str, found: str) -> ChecksumError:
-    """Returns the error for a source that is not what it was said to be."""
+    """Returns the error for a source whose contents do not match its SHA-256."""
     name = str(source) if isinstance(source, Path) else "What is written"
     return ChecksumError(
         f"{name} changed while it was copied, or is damaged.",
         f"Expected: SHA-256 {expected}",
         f"Found: {found}",
-        fix="see my-datasets verify, and that nobody writes there",
+        fix="run my-datasets verify, and make sure that no process writes there",
     )
 
 
@@ -178,12 +179,12 @@ def unreadable(source: Path, error: OSError) -> StoreError:
     return StoreError(
         f"{source} cannot be read.",
         f"The system said: {error.strerror or error}",
-        fix="see that nobody takes it away, and that it may be read",
+        fix="make sure that it is not removed and that it can be read",
     )
 
 
 class ReadOnlyStore:
-    """Refuses all that would write; see `Store`."""
+    """Base class of read-only stores, which refuse to write; see `Store`."""
 
     is_writable = False
 

@@ -1,4 +1,4 @@
-"""Files that take the place of others, in stores that only create them."""
+"""Replaces files in stores that only create files."""
 
 from pathlib import Path
 
@@ -7,15 +7,15 @@ from my_datasets.storage.store import Store
 
 
 def put(store: Store, path: str, source: Path | bytes, sha256: str) -> None:
-    """Writes a file; one with other contents, which nobody relies on, is removed before.
+    """Writes a file after removing one with other contents, which no reader may rely on.
 
-    Of several that write one name at the same time, all succeed, and the file of one stays.
+    If several writers write one name at the same time, all succeed, and one file remains.
 
     Args:
       store: The store.
       path: The file.
       source: A file on this machine, or the contents.
-      sha256: That of the contents, in hexadecimal.
+      sha256: The SHA-256 of the contents, in hexadecimal.
 
     Raises:
       StoreError: The store cannot be used.

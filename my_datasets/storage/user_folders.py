@@ -26,7 +26,7 @@ _XDG = {
 
 
 def user_folders() -> dict[str, Path]:
-    """Returns the folders for `state`, `cache` and `settings`; none of them is made.
+    """Returns the folders for `state`, `cache` and `settings`, without creating them.
 
     Raises:
       DataDirError: There is no home folder.
@@ -38,7 +38,7 @@ def user_folders() -> dict[str, Path]:
 def state_folder(*names: str) -> Path:
     """Returns a folder for state; only this user can read or write it.
 
-    It is made if it can be made: where it cannot, what writes into it fails.
+    It is created if possible; if not, later writes to it fail.
 
     Args:
       *names: Subfolders, outermost first.
@@ -108,13 +108,13 @@ def _root(kind: str) -> Path:
 
 
 def _require_private(root: Path) -> None:
-    """Refuses a folder that others can write, for they could say what this machine decided."""
+    """Refuses a folder that others can write to: they could forge this machine's decisions."""
     if not hasattr(os, "geteuid"):
         return
     try:
         found = root.stat()
     except OSError:
-        return  # what is not there, nobody wrote
+        return  # a missing folder has no forged files
     if found.st_uid not in (0, os.geteuid()):
         raise DataDirError(
             f"{root} belongs to another user.",

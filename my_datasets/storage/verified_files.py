@@ -1,8 +1,7 @@
-"""Which files this machine has verified: a file that did not change is not hashed again.
+"""Remembers which files this machine has verified, so that unchanged files are not hashed again.
 
-A file is known by its device, inode, size, and the times of its last write and last change of
-status, which nobody sets without being root. If one of them is another, the file counts as unknown
-and is hashed.
+A file is identified by its device, inode, size, and the times of its last write and last change of
+status, which only root can set. If one of them differs, the file counts as unknown and is hashed.
 
 The state folder holds one file for all processes of a user, to which each appends a line for each
 verified file: a hash of the above and of the file's SHA-256. A line that is lost, or mixed with
@@ -24,7 +23,7 @@ _NAME = "verified_files"
 _DIGITS = 32
 _LINE = _DIGITS + 1
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
-# Lines that are kept; 6 MB. If there are more, the older half goes.
+# Maximum number of lines; 6 MB. If there are more, the older half is removed.
 _MOST = 200_000
 
 
@@ -57,7 +56,7 @@ class VerifiedFiles:
         if self.knows(path, sha256, size):
             return True
         try:
-            # A pipe in place of a file keeps nobody waiting.
+            # Opening a named pipe must not block.
             file = os.open(path, os.O_RDONLY | _NO_LINK | getattr(os, "O_NONBLOCK", 0))
         except OSError:
             return False
@@ -68,7 +67,7 @@ class VerifiedFiles:
             with open(file, "rb", buffering=0, closefd=False) as source:
                 if hashlib.file_digest(source, "sha256").hexdigest() != sha256:
                     return False
-            # If somebody wrote there meanwhile, it is right now, and nothing is said of later.
+            # If the file was written meanwhile, the result holds now, but is not remembered.
             if _line(os.fstat(file), sha256) == _line(before, sha256):
                 self.remember(file, sha256)
         except OSError:
@@ -140,10 +139,10 @@ class VerifiedFiles:
 
 
 def verified_files() -> VerifiedFiles:
-    """Returns what this user's state folder knows.
+    """Returns the verified files of this user's state folder.
 
     Raises:
-      DataDirError: There is no state folder that is safe.
+      DataDirError: There is no safe state folder.
     """
     return _in(state_folder())
 

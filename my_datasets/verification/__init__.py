@@ -1,1 +1,1 @@
-"""Verifies prepared data against its manifest."""
+"""Verifies prepared versions against their manifests and by rebuilding; adopts TFDS's versions."""

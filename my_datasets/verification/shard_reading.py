@@ -1,4 +1,8 @@
-"""Verifies shards in processes, and reuses the results of an interrupted run."""
+"""Verifies shards and their examples, in processes, and reuses the results of an interrupted run.
+
+A shard must have its recorded bytes, or the damaged record is named; its examples must match the
+features.
+"""
 
 import contextlib
 import errno
@@ -21,6 +25,15 @@ from my_datasets.verification import checkpoint, observer
 from my_datasets.verification.checks import files
 from my_datasets.verification.observer import ExampleObserver, Take
 from my_datasets.verification.report import Level
+
+# The maximum number of issues per shard.
+_MOST_ISSUES = 5
+# Records that are decoded together.
+_AT_ONCE = 256
+
+_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+# Issues of shards that cannot be read; there is no second issue for them.
+NOT_TO_BE_READ = frozenset({"missing-shard", "link", "no-file", "unreadable-shard"})
 
 
 def check(
@@ -72,12 +85,6 @@ def damaged(path: Path, error: shard_reader.DamagedError) -> Issue:
     return Issue("damaged", f"{path.name}, record {error.row:,}{where}", error.reason, ANEW)
 
 
-# The maximum number of issues per shard.
-_MOST_TOLD = 5
-# Records that are decoded together.
-_AT_ONCE = 256
-
-
 def check_examples(
     path: Path,
     file_format: str,
@@ -95,7 +102,7 @@ def check_examples(
       takers: Called with the values of examples that match the features.
     """
     issues: list[Issue] = []
-    row = misfits = 0
+    row = mismatches = 0
     try:
         for records in shard_reader.records(path, file_format):
             hashes.write(canonical.hashes(records).data)
@@ -105,9 +112,9 @@ def check_examples(
                     for take in takers:
                         take(values)
                     continue
-                misfits += 1
-                if misfits <= _MOST_TOLD:
-                    issues.append(_told(path, row + begin, wrong))
+                mismatches += 1
+                if mismatches <= _MOST_ISSUES:
+                    issues.append(_mismatch_issue(path, row + begin, wrong))
             row += len(records)
     except shard_reader.UnknownFormatError as error:
         issues.append(
@@ -138,17 +145,12 @@ def _decoded(
         return None, error
 
 
-def _told(path: Path, begin: int, error: FeatureMismatchError) -> Issue:
+def _mismatch_issue(path: Path, begin: int, error: FeatureMismatchError) -> Issue:
     feature = f", feature {error.feature}" if error.feature else ""
     return Issue(
         "misfit", f"{path.name}, record {begin + error.rows[0]:,}{feature}",
         "The example does not match the features.", ANEW, error.expected, error.found,
     )  # fmt: skip
-
-
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-# Issues of shards that cannot be read; there is no second issue for them.
-NOT_TO_BE_READ = frozenset({"missing-shard", "link", "no-file", "unreadable-shard"})
 
 
 @dataclass(frozen=True)
@@ -250,11 +252,11 @@ def with_checkpoint(
     """Yields the issues of each shard, and whether an earlier run found them."""
     left = []
     for task in tasks:
-        kept = scratch.kept(worker.path_of(task), worker.notes_of(task))
-        if kept is None:
+        result = scratch.kept(worker.path_of(task), worker.notes_of(task))
+        if result is None:
             left.append(task)
         else:
-            yield task, kept, True
+            yield task, result, True
     for task, found in examine.read_each(
         left, worker, workers, size=sum(task.size for task in left), file_format=worker.file_format,
         describe=lambda task: f"shard {task.name}",

@@ -60,7 +60,7 @@ def verify(
       restart: Whether to ignore kept results.
       near_duplicates: When images or texts of different splits count as near-duplicates, at level
         `DEEP`; None to find exact duplicates only.
-      lock: The project's lock, which the version must match; None if there is none.
+      lock: The project's lock, which the version must match; None for no lock.
 
     Returns:
       The report. Problems with the data are issues in it, and not raised.
@@ -153,7 +153,7 @@ def _locked(subject: ComparedVersion, lock: Lock | None) -> Iterator[Issue]:
 
 
 def _decoder(subject: ComparedVersion, not_checked: list[str]) -> Decoder | None:
-    """Returns the decoder of examples, or None and a note why there is none."""
+    """Returns the decoder of examples, or None and a note that says why not."""
     if subject.declared is None or any(issue.node == "features.json" for issue in subject.issues):
         return None
     try:

@@ -345,7 +345,7 @@ def shelf_file(number, size=1000):
 
 
 def test_a_cache_is_made_in_no_folder_that_has_files(victim):
-    with pytest.raises(DataDirError, match=r"(?s)has files, and was not made as a cache.*another"):
+    with pytest.raises(DataDirError, match=r"(?s)files, and was not created as a cache.*another"):
         ShardCache(victim, 1)
 
 
@@ -377,7 +377,7 @@ def test_a_cache_writes_and_removes_nothing_through_links(tmp_path, victim):
     assert shelf.path_of(wanted.key).read_bytes() == data
     shutil.rmtree(shelf.directory / ".used")
     (shelf.directory / ".used").symlink_to(victim)
-    with pytest.raises(DataDirError, match="is no link"):
+    with pytest.raises(DataDirError, match="is not a link"):
         ShardCache(shelf.directory, 1500)
 
 

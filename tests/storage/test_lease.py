@@ -88,7 +88,7 @@ def test_one_that_was_taken_away_is_noticed(store):
                 break
             except errors.ChangedInStoreError:
                 continue
-        with pytest.raises(errors.BuildInterruptedError, match="Another process may have gone on"):
+        with pytest.raises(errors.BuildInterruptedError, match="may have taken over"):
             check_until_it_fails(held)
     assert store.state(PATH, 4096)[0] == b'{"mark": "of another"}'
 

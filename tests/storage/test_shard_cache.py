@@ -112,7 +112,7 @@ def test_what_is_read_stays(shelf, caplog):
             assert not caplog.text
             brought(shelf, 5)
             assert numbers_on(shelf) == [1, 3, 4, 5]
-            assert "so much is being read at the same time" in caplog.text
+            assert "that much is being read at once" in caplog.text
     brought(shelf, 6)
     assert len(numbers_on(shelf)) == 3
 

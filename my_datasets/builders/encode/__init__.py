@@ -1,1 +1,1 @@
-"""Encodes a builder's examples as records."""
+"""Encodes a builder's examples as records, a column at a time."""

@@ -68,9 +68,9 @@ class ColumnEncoder:
             return EncodedValue(self._entries(value))
         except Exception as error:
             raise_if_not_of_the_example(error, self.name)
-            misfit = located(self.feature, value, error, self.name)
-            misfit.__cause__ = error
-            return EncodedValue(b"", misfit)
+            invalid = located(self.feature, value, error, self.name)
+            invalid.__cause__ = error
+            return EncodedValue(b"", invalid)
 
     def encode(self, values: Values) -> list[Piece]:
         """Returns the map entries of a list of values, as the builder yielded them."""

@@ -1,8 +1,9 @@
 """Encodes a builder's examples as `tf.Example` records, many at a time.
 
-Common features are encoded a column at a time (`my_datasets.records.tf_example.encoding`). Values
-and features that this module does not know are passed to TFDS's own connector and serialiser one at
-a time, so everything TFDS accepts is accepted, and encoded to the same content.
+`columns_of` chooses a column for each feature. Common features are encoded a column at a time
+(`my_datasets.records.tf_example.encoding`). Other values and features are passed to TFDS's own
+connector and serialiser one at a time, so everything TFDS accepts is accepted, and encoded to the
+same content.
 """
 
 from collections.abc import Collection, Iterator
@@ -25,6 +26,13 @@ from my_datasets.building.units import InvalidValue
 from my_datasets.records import tfrecord
 from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece
+
+# Rows of a record batch encoded at once: enough to amortize the cost of a call,
+_ROWS = 8192
+# ... of about this many bytes in total,
+_BYTES = 4 << 20
+# ... or this many rows if their values may be paths of files to read.
+_FILES = 64
 
 
 def columns_of(features: tfds.features.FeatureConnector) -> dict[str, ColumnEncoder] | None:
@@ -99,14 +107,6 @@ def _tensor_column(name: str, feature: tfds.features.Tensor) -> ColumnEncoder:
     return ColumnEncoder(name, feature)
 
 
-# Rows of a record batch encoded at once: enough to amortize the cost of a call,
-_ROWS = 8192
-# ... of about this many bytes in total,
-_BYTES = 4 << 20
-# ... or this many rows if their values may be paths of files to read.
-_FILES = 64
-
-
 class ExampleEncoder:
     """Encodes the examples of one dataset, given its features."""
 
@@ -164,9 +164,9 @@ class ExampleEncoder:
             raise
         except Exception as error:
             raise_if_not_of_the_example(error, "")
-            raise self._misfit(item, error) from error
+            raise self._invalid(item, error) from error
 
-    def _misfit(self, item: object, error: Exception) -> InvalidValue:
+    def _invalid(self, item: object, error: Exception) -> InvalidValue:
         if self._columns is None or not isinstance(item, dict) or item.keys() != self.names:
             return located(self._features, item, error)
         for name, column in self._columns.items():

@@ -1,7 +1,8 @@
-"""Encodes arrays as PNG files, many of one size at once, with the same bytes for the same pixels.
+"""Columns of images and sounds: arrays, encoded files, and paths of files.
 
-The format is ISO/IEC 15948 (PNG, third edition). Each row uses the filter whose output has the
-smallest sum of absolute values, the heuristic of section 12.7 (and of libpng), computed for all
+Arrays of pixels are encoded as PNG, many of one size at once, with the same bytes for the same
+pixels. The format is ISO/IEC 15948 (PNG, third edition). Each row uses the filter whose output has
+the smallest sum of absolute values, the heuristic of section 12.7 (and of libpng), computed for all
 images together.
 """
 

@@ -1,4 +1,7 @@
-"""Sequences of numbers or texts."""
+"""Columns of sequences of numbers or texts, and of optional features.
+
+TFDS leaves an optional feature without a value out of the record.
+"""
 
 import itertools
 from collections.abc import Iterator
@@ -114,7 +117,7 @@ def check_readable(features: tfds.features.FeatureConnector, dataset: str) -> No
     """Checks that TFDS can read what it writes for examples with missing values.
 
     TFDS's readers know the features from the code or from `features.json`. Both must say that a
-    value may be missing, and what stands for it.
+    value may be missing, and what replaces it.
 
     Raises:
       BuilderError: A feature is optional in a way that TFDS can write but not read.

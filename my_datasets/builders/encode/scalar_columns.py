@@ -1,4 +1,7 @@
-"""Numbers: scalars, and tensors of a fixed shape or with one unknown dimension."""
+"""Columns of scalars and tensors: numbers, class labels, texts and bytes.
+
+Numbers are scalars, or tensors of a fixed shape or with one unknown dimension.
+"""
 
 import math
 

@@ -1,4 +1,8 @@
-"""The engine for one machine: worker processes generate, sort externally and write shards."""
+"""The engine for one machine: worker processes generate, sort externally and write shards.
+
+The first stage, which gathers units in sorted runs, is in this module; `shard_writing` has the
+third.
+"""
 
 import contextlib
 import functools
@@ -66,10 +70,10 @@ class _UnitWorker:
 
     def _alive(self, examples: Iterator[Pair]) -> Iterator[Pair]:
         """Sends a sign of life about once a second, however slowly the examples come."""
-        told = time.monotonic()
+        reported_at = time.monotonic()
         for pair in examples:
-            if time.monotonic() - told >= _SIGN_OF_LIFE:
-                told = time.monotonic()
+            if time.monotonic() - reported_at >= _SIGN_OF_LIFE:
+                reported_at = time.monotonic()
                 self._link.check()
                 self._link.tell(("progress", "", 0, 0))
             yield pair
@@ -117,7 +121,7 @@ def generate(job: Job, options: BuildOptions, journal: Journal, meter: Meter) ->
     # First, because plain generators may start TensorFlow's threads here, which a fork would lose.
     _generate_units(tasks, job, options, journal, meter)
     for number in plain:
-        _generate_here(job, number, [0], options, journal, meter)
+        _generate_in_process(job, number, [0], options, journal, meter)
 
 
 def _generate_units(
@@ -127,7 +131,7 @@ def _generate_units(
         return
     if options.worker_count == 1 or not process_pool.available():
         for split, some in itertools.groupby(tasks, lambda task: task.split):
-            _generate_here(job, split, [task.unit for task in some], options, journal, meter)
+            _generate_in_process(job, split, [task.unit for task in some], options, journal, meter)
         return
 
     def describe(task: _UnitTask) -> str:
@@ -159,7 +163,7 @@ def _on_message(message: _Message, journal: Journal, meter: Meter) -> None:
         meter.add(split or meter.progress.split, count, size)
 
 
-def _generate_here(
+def _generate_in_process(
     job: Job,
     split: int,
     units: Sequence[int],

@@ -1,7 +1,8 @@
 """A pool of forked processes that detects workers that die or hang.
 
-Forking passes on the builder, its closures and the imported TensorFlow at no cost in time or
-memory. The children run no TensorFlow operations unless the builder's generator does.
+The first half of the module runs in the worker, the second in the parent. Forking passes on the
+builder, its closures and the imported TensorFlow at no cost in time or memory. The children run no
+TensorFlow operations unless the builder's generator does.
 """
 
 import contextlib
@@ -32,6 +33,11 @@ _KEEP_FREE, _KEEP_PIECES = 32 << 20, 8 << 20
 _Task = TypeVar("_Task")
 _Task_contra = TypeVar("_Task_contra", contravariant=True)
 _Result_co = TypeVar("_Result_co", covariant=True)
+
+_Result = TypeVar("_Result")
+_Message = TypeVar("_Message")
+# Seconds that workers have to write what they buffered after a failure.
+_GRACE = 10.0
 
 
 class Handler(Protocol[_Task_contra, _Result_co]):
@@ -186,13 +192,6 @@ def _portable(error: BaseException) -> tuple[bytes | None, str, str]:
     except Exception:
         pickled = None
     return pickled, f"{type(error).__name__}: {error}", lines
-
-
-_Result = TypeVar("_Result")
-_Message = TypeVar("_Message")
-
-# Seconds that workers have to write what they buffered after a failure.
-_GRACE = 10.0
 
 
 def available() -> bool:

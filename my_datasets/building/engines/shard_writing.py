@@ -1,4 +1,8 @@
-"""Writes the file of one shard, in any format, from a stream of records."""
+"""The third stage: worker processes write shards, in any format, from the sorted runs.
+
+`write_shard` writes the file and the sidecars of one shard from a stream of records; `write` does
+so for all shards of a split.
+"""
 
 import hashlib
 import itertools
@@ -32,6 +36,11 @@ from my_datasets.records.tf_example.pieces import Bytes
 
 # Portions of adjacent framed records, with their columns `high`, `low` and `size`.
 Records = Iterator[tuple[Bytes, Columns]]
+
+_LOGGER = get_logger(__name__)
+# If all shards together have fewer bytes than this, the building process writes them itself.
+_FEW_BYTES = 32 << 20
+QUARANTINE_REPORT = "quarantine.jsonl"
 
 
 def write_shard(
@@ -93,12 +102,12 @@ def with_sidecars(
         index.write(path, offsets)
     if keys is not None:
         keys_of.save(keys_of.path_of(path), keys)
-    there = {
+    existing = {
         os.fspath(each.relative_to(path.parent)): tfrecord.of_file(each)[::-1]
         for each in sorted(path.parent.rglob("*"))
         if each.is_file() and each != path
     }
-    return replace(shard, beside=there)
+    return replace(shard, beside=existing)
 
 
 def beside(path: Path) -> tuple[Path, ...]:
@@ -131,13 +140,6 @@ def _unframed(records: Records, keys: list[Keys]) -> Iterator[tuple[int, bytes]]
             record = data[start + tfrecord.HEADER : start + size - tfrecord.FOOTER]
             yield high << 64 | low, record.tobytes()
             start += size
-
-
-_LOGGER = get_logger(__name__)
-
-# If all shards together have fewer bytes than this, the building process writes them itself.
-_FEW_BYTES = 32 << 20
-QUARANTINE_REPORT = "quarantine.jsonl"
 
 
 @dataclass(frozen=True)

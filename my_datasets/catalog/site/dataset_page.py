@@ -1,4 +1,4 @@
-"""The content of a dataset's page, ready for the template."""
+"""The content of a dataset's page, ready for the template, with code that loads each version."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -244,21 +244,21 @@ def _card(
     about = replace(About.read(metadata), published=shown.published)
     splits = tuple(_splits(info, declared, manifest))
     filled = in_usual_order(one.name for one in splits if one.examples)
-    taken = Samples()
+    shown_examples = Samples()
     if with_samples and shown.no_examples:
-        taken = Samples(note=f"Its examples are not shown: {shown.no_examples}")
+        shown_examples = Samples(note=f"Its examples are not shown: {shown.no_examples}")
     elif with_samples:
         first = shown.first or (beginning(path) if shown.has_shards else None)
-        taken = samples(path, first, about.features)
+        shown_examples = samples(path, first, about.features)
     has_sizes = any(
         one.kind == "image" and "?" in one.shape.split(" x ")[:2] for one in about.features
     )
     keys = (info.get("supervisedKeys") or {}).get("tuple", {}).get("items", [])
-    told = [one.get("featureKey") or ", ".join(_names_in(one)) for one in keys]
+    names = [one.get("featureKey") or ", ".join(_names_in(one)) for one in keys]
     return Card(
         dataset, shown, "", about,
-        " → ".join(map(str, told)), splits,
-        tuple(summaries(manifest.statistics if manifest else {})), taken,
+        " → ".join(map(str, names)), splits,
+        tuple(summaries(manifest.statistics if manifest else {})), shown_examples,
         tuple(_versions(dataset, info, comparing)),
         tuple(snippets(where, dataset, shown, filled[0] if filled else "train",
                        has_sizes=has_sizes, file_format=declared.file_format)),

@@ -1,4 +1,7 @@
-"""The catalog as a static site: an index, and a page for each dataset."""
+"""The catalog as a static site: an index, and a page for each dataset.
+
+`Site` is the directory: each file is replaced in one step, and other people's files never are.
+"""
 
 import hashlib
 import itertools
@@ -73,8 +76,8 @@ class Site:
 
     def finish(self) -> None:
         """Deletes files of earlier runs that are no longer part of the site."""
-        gone = self._before - self._written
-        for path in sorted(gone):
+        obsolete = self._before - self._written
+        for path in sorted(obsolete):
             target = self._directory / path
             target.unlink(missing_ok=True)
             for parent in target.parents:
@@ -91,8 +94,8 @@ class Site:
         """Returns the files and remembered options of an earlier run."""
         try:
             known = json.loads((self._directory / MARKER).read_text("utf-8"))
-            told = {str(name): str(text) for name, text in known.get("told", {}).items()}
-            return {one for one in known["files"] if _is_inside(one)}, told
+            options = {str(name): str(text) for name, text in known.get("told", {}).items()}
+            return {one for one in known["files"] if _is_inside(one)}, options
         except (OSError, *MALFORMED):
             if self._directory.is_dir() and any(self._directory.iterdir()):
                 raise DataDirError(

@@ -46,17 +46,17 @@ class Entry:
     def classes(self) -> str:
         """The names of its first classes, possibly cut off."""
         labels = [one for one in self.card.about.features if one.class_names]
-        told = ", ".join(_unique(name for one in labels for name in one.class_names))
+        parts = ", ".join(_unique(name for one in labels for name in one.class_names))
         is_all = all(one.classes == len(one.class_names) for one in labels)
-        return shortened(told if is_all else f"{told}, …", _MOST_WORDS - len(self.features))
+        return shortened(parts if is_all else f"{parts}, …", _MOST_WORDS - len(self.features))
 
     @property
     def contents(self) -> str:
         """Its numbers of features and classes, in words."""
         features = len([one for one in self.card.about.features if one.name])
         classes = sum(one.classes or 0 for one in self.card.about.features)
-        told = [_counted(features, "feature", "features"), _counted(classes, "class", "classes")]
-        return ", ".join(filter(None, told))
+        parts = [_counted(features, "feature", "features"), _counted(classes, "class", "classes")]
+        return ", ".join(filter(None, parts))
 
 
 @dataclass(frozen=True)

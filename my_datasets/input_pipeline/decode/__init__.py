@@ -1,1 +1,1 @@
-"""From records to columns of values."""
+"""Decodes records to columns of values, with images, missing values, buffers and a cache."""

@@ -1,7 +1,8 @@
-"""Large arrays whose memory is reused once nothing refers to them.
+"""Large arrays whose memory is reused once nothing refers to them, and images as floats in them.
 
 The first access to fresh memory takes about as long as filling it: batches of photographs would
-spend as much time on that as on resizing.
+spend as much time on that as on resizing. Floats are from 0 to 1, as `tf.image.convert_image_dtype`
+makes them.
 """
 
 import math
@@ -27,6 +28,9 @@ _ALIGNMENT = 64
 _LARGE = 1 << 20
 # The most idle blocks and bytes to keep: enough for a few batches in turn.
 _KEPT, _KEPT_BYTES = 4, 256 << 20
+
+# Bytes converted at a time: pixels are converted while they are still in the processor's cache.
+_AT_ONCE = 256 << 10
 
 
 class BufferPool:
@@ -87,10 +91,6 @@ def _lent(memory: Bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
 
 
 aligned = BufferPool().aligned
-
-
-# Bytes converted at a time: pixels are converted while they are still in the processor's cache.
-_AT_ONCE = 256 << 10
 
 
 def leaf_of(leaf: Leaf) -> Leaf:

@@ -182,7 +182,7 @@ class _Values:
         wrong = np.flatnonzero(given & (column.counts != each))
         if len(wrong) or not self.leaf.is_optional:
             row = int(wrong[0]) if len(wrong) else int(np.argmin(given))
-            raise self._misfit(row, f"{each} values", f"{int(column.counts[row])}")
+            raise self._mismatch(row, f"{each} values", f"{int(column.counts[row])}")
         values = self.converted(reading, column)
         found: Array = np.full(
             (n, *shape, *values.shape[1:]), _default(self.leaf), np.dtype(self.leaf.dtype)
@@ -199,7 +199,7 @@ class _Values:
         )
         if rest.any():
             row = int(np.argmax(rest != 0))
-            raise self._misfit(row, f"a multiple of {each} values", f"{int(column.counts[row])}")
+            raise self._mismatch(row, f"a multiple of {each} values", f"{int(column.counts[row])}")
         values = self.converted(reading, column)
         if shape[0] is None:
             return Ragged(values.reshape(-1, *known, *values.shape[1:]), (lengths,))
@@ -236,7 +236,7 @@ class _Values:
         if column.kind not in (None, kind):
             row = int(np.argmax(column.counts > 0))
             found = column.kind.name.lower() if column.kind else "nothing"
-            raise self._misfit(row, f"values of kind {kind.name.lower()}", found)
+            raise self._mismatch(row, f"values of kind {kind.name.lower()}", found)
 
     def _shape(self) -> list[int]:
         return [-1 if size is None else size for size in self.leaf.shape]
@@ -253,7 +253,7 @@ class _Values:
                 found[i] = np.frombuffer(raw, self.leaf.dtype).reshape(shape)
             except (zlib.error, ValueError) as error:
                 expected = f"{self.leaf.dtype} of shape {tuple(shape)} as {self.leaf.encoding}"
-                raise self._misfit(_row_of(column, i), expected, str(error)) from error
+                raise self._mismatch(_row_of(column, i), expected, str(error)) from error
             total += found[i].nbytes
             if total > MOST_TENSOR_BYTES and total > available_memory() // 2:
                 raise OutOfMemoryError(
@@ -265,7 +265,7 @@ class _Values:
                 )
         return found
 
-    def _misfit(self, row: int, expected: str, found: str) -> FeatureMismatchError:
+    def _mismatch(self, row: int, expected: str, found: str) -> FeatureMismatchError:
         return FeatureMismatchError([row], self.leaf.name, expected, found)
 
 
@@ -310,7 +310,7 @@ class _Images(_Values):
             for (row, data), out in zip(files[part], pixels, strict=True):
                 image = self._decoded(reading, row, data, out, damaged)
                 if image is not None and image is not out:
-                    raise self._misfit(
+                    raise self._mismatch(
                         row, f"an image of shape {shape}", f"{image.shape}, {image.dtype}"
                     )
             if self.is_float:
@@ -382,7 +382,7 @@ class _Nested(_Values):
         for level in levels:
             lengths.append(self._lengths(level, lengths))
         if lengths[-1].sum() != len(values):
-            raise self._misfit(0, f"{int(lengths[-1].sum())} values", f"{len(values)}")
+            raise self._mismatch(0, f"{int(lengths[-1].sum())} values", f"{len(values)}")
         return Ragged(values, tuple(lengths))
 
     def _lengths(self, level: Column, above: list[Array]) -> Array:
@@ -391,9 +391,9 @@ class _Nested(_Values):
         given = level.values if level.values is not None else np.zeros(0, np.int64)
         found = given.astype(np.int64)
         if len(found) and found.min() < 0:
-            raise self._misfit(_row_of(level, int(found.argmin())), "a length", f"{found.min()}")
+            raise self._mismatch(_row_of(level, int(found.argmin())), "a length", f"{found.min()}")
         if len(above) > 1 and above[-1].sum() != len(found):
-            raise self._misfit(0, f"{int(above[-1].sum())} lengths", f"{len(found)}")
+            raise self._mismatch(0, f"{int(above[-1].sum())} lengths", f"{len(found)}")
         return found
 
 
@@ -408,8 +408,8 @@ class _Dynamic(_Values):
         wrong = np.flatnonzero(shapes.counts != rank * column.counts)
         if len(wrong):
             row = int(wrong[0])
-            there = f"{int(shapes.counts[row])} numbers for {int(column.counts[row])} of them"
-            raise self._misfit(row, f"a shape of {rank} numbers", there)
+            stored = f"{int(shapes.counts[row])} numbers for {int(column.counts[row])} of them"
+            raise self._mismatch(row, f"a shape of {rank} numbers", stored)
         self._require(column, Kind.BYTES)
         self._require(shapes, Kind.INT64)
         given = shapes.values if shapes.values is not None else np.zeros(0, np.int64)

@@ -1,7 +1,8 @@
-"""Decodes image files as TFDS does, without TensorFlow.
+"""Decodes image files as TFDS does, without TensorFlow, and crops them.
 
 libjpeg-turbo (simplejpeg) decodes JPEG, with the fast inverse transform that is TensorFlow's
-default, so pixels are identical to TensorFlow's. OpenCV decodes everything else.
+default, so pixels are identical to TensorFlow's. OpenCV decodes everything else. Crops have the
+target's aspect ratio, so resizing does not distort the image.
 """
 
 import importlib.util
@@ -28,6 +29,14 @@ _RATIOS = (3 / 4, 4 / 3)
 _DRAWS = 4
 # Keeps these random numbers independent of others drawn with the same seed.
 _SALT = 0x63726F70
+
+_JPEG = b"\xff\xd8\xff"
+_GIF = b"GIF8"
+# A JPEG that shrinks by this factor or more is decoded with fewer coefficients.
+_SCALED = 2
+# Images above this size in bytes are decoded into memory of their own.
+_SCRATCH = 64 << 20
+_threads = threading.local()
 
 
 @dataclass(frozen=True)
@@ -67,15 +76,6 @@ class Crop:
             left = (width - part_width) * float(draws[3])
         rows, columns = max(1, round(part_height)), max(1, round(part_width))
         return min(round(top), height - rows), min(round(left), width - columns), rows, columns
-
-
-_JPEG = b"\xff\xd8\xff"
-_GIF = b"GIF8"
-# A JPEG that shrinks by this factor or more is decoded with fewer coefficients.
-_SCALED = 2
-# Images above this size in bytes are decoded into memory of their own.
-_SCRATCH = 64 << 20
-_threads = threading.local()
 
 
 class UndecodableError(PrintableError):

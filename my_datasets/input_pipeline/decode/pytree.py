@@ -1,4 +1,7 @@
-"""Trees: values nested in dicts and tuples, such as columns of a batch or leaves of features."""
+"""Columns nested in dicts and tuples: maps, joins, slices and measures them.
+
+A column is an array, or `Ragged` if its examples have different numbers of values.
+"""
 
 import os
 from collections.abc import Callable, Mapping, Sequence

@@ -1,1 +1,1 @@
-"""Adapters of plans and sources to TensorFlow, PyTorch and Grain."""
+"""Adapters of plans and sources to TensorFlow, TFDS's builders, PyTorch and Grain."""

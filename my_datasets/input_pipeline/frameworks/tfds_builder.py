@@ -1,8 +1,8 @@
-"""Replaces `as_dataset` of TFDS's builders for versions whose shards are downloaded on demand.
+"""Reads a prepared version with TFDS, wherever its shards are.
 
-TensorFlow opens shards by name, so each shard must be on disk by then, and stay there while it is
-read. Everything else is as in TFDS 4.9 (`core/reader.py`, `core/dataset_builder.py`): the same
-examples in the same order.
+If shards are downloaded on demand, `OnDemandBuilder` replaces `as_dataset`: TensorFlow opens shards
+by name, so each shard must be on disk by then, and stay there while it is read. Everything else is
+as in TFDS 4.9 (`core/reader.py`, `core/dataset_builder.py`): the same examples in the same order.
 """
 
 import contextlib
@@ -101,7 +101,7 @@ class OnDemandBuilder:
         shards = _chosen(files, config, shuffle_files=shuffle_files)
         if bringer.spare:
             shards = shards.map(
-                lambda shard: {**shard, "path": _coming(bringer, shard["path"])},
+                lambda shard: {**shard, "path": _prefetched(bringer, shard["path"])},
                 num_parallel_calls=min(_AHEAD, bringer.spare), deterministic=True,
             )  # fmt: skip
         is_cut = any(one.skip or not one.takes_all for one in files)
@@ -195,7 +195,7 @@ def _chosen(
         if context.num_input_pipelines > len(files):
             raise InvalidOptionError(
                 f"{len(files)} files are not enough for {context.num_input_pipelines} readers.",
-                fix="give each a slice of the split in place of files",
+                fix="give each a slice of the split instead of files",
             )
         shards = shards.shard(context.num_input_pipelines, context.input_pipeline_id)
     if shuffle_files:
@@ -206,7 +206,7 @@ def _chosen(
     return shards.repeat() if config.repeat_filenames else shards
 
 
-def _coming(bringer: Bringer, path: tf.Tensor) -> tf.Tensor:
+def _prefetched(bringer: Bringer, path: tf.Tensor) -> tf.Tensor:
     """Returns a shard's path, after prefetching the shard if the cache has room."""
 
     def come(name: tf.Tensor) -> tf.Tensor:
@@ -232,7 +232,7 @@ def _records(
     """
 
     def opened(path: bytes) -> Iterator[bytes]:
-        with _held(bringer, Path(path.decode())):
+        with _downloaded(bringer, Path(path.decode())):
             yield path
 
     paths = tf.data.Dataset.from_generator(
@@ -253,7 +253,7 @@ def _records(
 
 
 @contextlib.contextmanager
-def _held(bringer: Bringer, path: Path) -> Iterator[None]:
+def _downloaded(bringer: Bringer, path: Path) -> Iterator[None]:
     """Downloads a shard, and keeps it on disk within the context.
 
     Raises:

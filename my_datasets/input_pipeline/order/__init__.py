@@ -1,1 +1,1 @@
-"""Which examples a batch has, and in which order."""
+"""The order of examples, and which of them form a batch: permutation, mixing, lengths, state."""

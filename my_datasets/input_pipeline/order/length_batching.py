@@ -1,7 +1,9 @@
-"""How long the lists or texts of a feature are, of all examples of a split.
+"""Batches of examples of similar length: by bucketing, or by packing lists of tokens into rows.
 
-Within a window of an epoch's examples, those of similar length form groups, and the groups are
-shuffled. Like all orders it is computed, so any host can begin anywhere.
+The lengths of a feature's lists or texts are read for all examples of a split. Bucketing forms
+groups of similar length within a window of an epoch's examples, and shuffles the groups. Packing
+joins lists into rows of one length, with almost no padding. Like all orders these are computed, so
+any host can begin anywhere.
 """
 
 from collections.abc import Iterator
@@ -25,6 +27,9 @@ _AT_ONCE = 4096
 # Those of one feature are wanted again by each iterator that is opened.
 _known: dict[tuple[str, ...], LengthArray] = {}
 _MOST_KNOWN = 16
+
+# Sorted windows to keep: workers are seldom more than one window apart.
+_KEPT = 4
 
 
 def leaf_of(tree: Any, column: str) -> Leaf:
@@ -93,10 +98,6 @@ def _lengths(column: Any) -> Any:
     if isinstance(column, Ragged):
         return column.lengths[0]
     return np.fromiter(map(len, column), np.int64, len(column))
-
-
-# Sorted windows to keep: workers are seldom more than one window apart.
-_KEPT = 4
 
 
 @dataclass(frozen=True)
@@ -215,13 +216,13 @@ def fitted(lengths: Lengths, length: int) -> PackedRows:
             fix="use longer rows, pack_split=True, or a tokenizer that truncates",
         )
     by_length = np.argsort(lengths, kind="stable")
-    taken = np.searchsorted(lengths[by_length], np.arange(length + 1))
+    position = np.searchsorted(lengths[by_length], np.arange(length + 1))
     some, counts = [], []
     for count, pattern in _patterns(np.bincount(lengths, minlength=length + 1), length):
         chosen = []
         for one in pattern:
-            chosen.append(by_length[taken[one] : taken[one] + count])
-            taken[one] += count
+            chosen.append(by_length[position[one] : position[one] + count])
+            position[one] += count
         some.append(np.stack(chosen, axis=1).reshape(-1))
         counts += [len(pattern)] * count
     examples = np.concatenate([np.zeros(0, np.int64), *some])

@@ -154,7 +154,7 @@ class Iterations:
                 f"set_epoch({epoch!r}): no iteration begins there.",
                 f"Expected: a {f'multiple of {self._epochs}' if several else 'whole number'}, "
                 "from 0",
-                fix="give such a number" + (", or epochs=1" if several else ""),
+                fix="give a number in this range" + (", or epochs=1" if several else ""),
             )
         with self._lock:
             self._next = dataclasses.replace(self._next, epoch=number, position=0)

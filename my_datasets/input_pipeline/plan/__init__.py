@@ -1,1 +1,1 @@
-"""Options, and the plan made of them."""
+"""The plan of an input pipeline: its options, their rules, its stages and their sizes."""

@@ -170,10 +170,11 @@ def _check_beside_plan(function: str, more: Sequence[type], given: Mapping[str, 
     own = {option for one in more for option in one.__annotations__}
     # A loader's processes are not part of a plan.
     own -= {"workers"} if function == "torch_loader" else set()
-    taken = [option for option in given if option in own]
-    if taken:
+    conflicting = [option for option in given if option in own]
+    if conflicting:
         raise UnknownOptionError(
-            f"{function}(plan, ...): a plan already has its options; remove {', '.join(taken)}.",
+            f"{function}(plan, ...): a plan already has its options; "
+            f"remove {', '.join(conflicting)}.",
             fix=f"give them to plan(...), or give {function} the dataset's name",
         )
 

@@ -213,13 +213,15 @@ def plan(
     stages += [decode, *_tokenize(tokenizer)]
     budget = Budget.of(memory)
     source, _ = opened_for_inspection(stages, versions)
-    kept = sizing.cache(cache, cache_dir, source, epochs, budget, is_far=origin is not None)
-    if kept is not None:
-        stages.append(kept)
+    cache_stage = sizing.cache(cache, cache_dir, source, epochs, budget, is_far=origin is not None)
+    if cache_stage is not None:
+        stages.append(cache_stage)
     if pack is not None:
         stages.append(Pack(_only_column(source, found.name), pack, pack_split))
     batch = Batch(batch_size, drop_remainder)
-    return with_delivery(stages, batch, epochs, workers, prefetch, budget.without(kept), versions)
+    return with_delivery(
+        stages, batch, epochs, workers, prefetch, budget.without(cache_stage), versions
+    )
 
 
 def by_default(split: str) -> tuple[bool, str]:

@@ -280,7 +280,7 @@ class Bucket(_Stage):
                 f"A bucket_window of {self.window} examples does not divide into groups of "
                 f"{self.group}.",
                 "Expected a multiple of the group, which is a batch of all hosts",
-                fix="give such a bucket_window",
+                fix="give a bucket_window in this range",
             )
 
     def explain(self) -> str:

@@ -1,1 +1,1 @@
-"""Where the records of a plan come from."""
+"""Reads the examples of a plan: of prepared versions, attached releases and object stores."""

@@ -1,4 +1,4 @@
-"""Attached releases: their shards come from a store, through a cache."""
+"""Attached releases, whose shards are fetched from a store through a cache."""
 
 import contextlib
 import hashlib
@@ -35,11 +35,11 @@ class AttachedRelease:
     """An attached release, as the provider of its shards: see `ShardProvider`.
 
     Attributes:
-      files: The files that hold examples, by name.
+      files: The files with examples, by name.
       sizes: The size of each file of the release, in bytes.
       folder: The release's folder, from the store's address on.
       address: The directory with the metadata.
-      held_at: Where shards lie while they are read.
+      held_at: The directory of shards while they are read.
       modified: 0: files of releases never change.
     """
 
@@ -50,10 +50,10 @@ class AttachedRelease:
 
         Args:
           version_dir: The directory.
-          attachment: Where its shards come from; None for what this machine knows of it.
+          attachment: The origin of its shards; None for this machine's record of it.
 
         Raises:
-          NotPreparedError: This machine did not attach it, or it was changed since.
+          NotPreparedError: This machine did not attach it, or it has changed since.
         """
         found = attachment or Attachment.find(version_dir)
         if found is None:
@@ -62,7 +62,7 @@ class AttachedRelease:
         self._attachment = found
         self.address = str(version_dir)
         self.held_at = os.path.normpath(Path(os.path.realpath(version_dir), found.cache))
-        # At once, not when it is wanted: a process may be forked while a thread is about it.
+        # Now, not on first use: a process may be forked while a thread initialises it.
         self.folder, files, shards = _release_in(version_dir, found.record)
         self.sizes = {name: one.bytes for name, one in files.items()}
         self.files = {name: files[name] for name in shards}
@@ -82,7 +82,7 @@ class AttachedRelease:
         return f"{self._attachment.store}/{self.folder}"
 
     def bringer(self, names: Collection[str], held: int | None) -> ShardFetcher:
-        """Returns what fetches some of the shards; see `ShardProvider`."""
+        """Returns the object that fetches some of the shards; see `ShardProvider`."""
         sizes = sorted((self.files[name].bytes for name in names), reverse=True)
         most = self._attachment.most
         at_once = sizes[: held or 0]
@@ -98,14 +98,14 @@ class AttachedRelease:
         return ShardFetcher(self, ShardCache(Path(self.held_at), most), spare=spare)
 
     def beside(self, name: str) -> tuple[str, ...]:  # noqa: ARG002
-        """Nothing comes with a shard: record indexes are here already."""
+        """Does nothing: record indexes are already on this machine."""
         return ()
 
     def read(self, name: str) -> Iterator[bytes]:
-        """Yields a shard as the store has it.
+        """Yields the bytes of a shard in the store.
 
         Raises:
-          CorruptReleaseError: It is not there.
+          CorruptReleaseError: The shard is missing.
           StoreError: The store cannot be read.
         """
         store = self._store.get(self._open_store)
@@ -115,17 +115,17 @@ class AttachedRelease:
             raise self.damaged(name, "it is not there") from error
 
     def damaged(self, name: str, found: str) -> CorruptReleaseError:
-        """Returns the error for a shard that is another one than was published."""
+        """Returns the error for a shard that differs from the published one."""
         return damaged_release(f"{self.folder}/{name} in {self._attachment.store}", found)
 
     def place(self, name: str, cached: Path) -> None:
-        """Sees that what readers open is what was verified.
+        """Ensures that readers open the verified file.
 
         Raises:
           CorruptShardError: The directory has another file of that name.
         """
         link = self._dir / name
-        # Other processes may have evicted it meanwhile: who opens it asks again.
+        # Other processes may have evicted it meanwhile: opening it fetches it again.
         with contextlib.suppress(FileNotFoundError):
             if not link.samefile(cached):
                 raise CorruptShardError(
@@ -184,6 +184,6 @@ def _not_attached(version_dir: Path, found: str) -> NotPreparedError:
     return NotPreparedError(
         f"{version_dir} says that its shards are in a store, and cannot be read.",
         f"Found: {found}",
-        "Where shards come from is known from this machine's state, never from the directory",
+        "The origin of shards is read from this machine's state, never from the directory",
         fix="attach the release again: my_datasets.attach(REFERENCE, STORE)",
     )

@@ -1,7 +1,7 @@
-"""Versions in an object store, of which a few shards at a time lie on this machine.
+"""Reads versions in an object store, with a few shards at a time on this machine.
 
 The version's metadata are copied to a directory that looks like a local data directory; shards and
-their record indexes come to a cache when they are needed, and are found through links.
+their record indexes are fetched into a cache when needed, and read through links.
 """
 
 import contextlib
@@ -39,14 +39,14 @@ class BucketFile(NamedTuple):
 
     Attributes:
       size: In bytes.
-      modified: When it was written, in nanoseconds since 1970; 0 if the store does not tell.
+      modified: When it was written, in nanoseconds since 1970; 0 if unknown.
     """
 
     size: int
     modified: int
 
     def cached(self, url: str, sha256: str | None = None) -> RemoteFile:
-        """Returns the file as a cache holds it, under its SHA-256, or a hash of what is known."""
+        """Returns the file for a cache, keyed by its SHA-256, or by another hash."""
         stands_for = hashlib.sha256(f"{url} {self.size} {self.modified}".encode()).hexdigest()
         return RemoteFile(self.size, sha256, sha256 or stands_for)
 
@@ -56,11 +56,11 @@ class ObjectStore:
     """A version in an object store, as the provider of its shards: see `ShardProvider`.
 
     Attributes:
-      url: Its folder there.
+      url: Its folder in the store.
       directory: The copy of its metadata.
-      stored: Its files there, by name.
-      held_at: Where copies lie.
-      most: How many shards may lie there if nobody says how many.
+      stored: Its files in the store, by name.
+      held_at: The directory for copies.
+      most: The default number of shards to keep there.
     """
 
     url: str
@@ -81,7 +81,7 @@ class ObjectStore:
 
     @property
     def modified(self) -> int:
-        """When a file was written last, in nanoseconds of the epoch."""
+        """The time of the last write to any file, in nanoseconds since the epoch."""
         return max((one.modified for one in self.stored.values()), default=0)
 
     @functools.cached_property
@@ -118,7 +118,7 @@ class ObjectStore:
         """Yields a file as the store has it, or as an earlier version of this package copied it.
 
         Raises:
-          CorruptShardError: It is not there.
+          CorruptShardError: The file is missing.
         """
         copy = self.directory / name
         if self.files[name].is_at(copy):
@@ -249,5 +249,5 @@ def _changed(url: str, found: str, *, is_recorded: bool = False) -> CorruptShard
     expected = "what the manifest says" if is_recorded else "the file that was there"
     return CorruptShardError(
         f"{url} is not {expected}: {found}.",
-        fix="look whether somebody is writing there, and begin again",
+        fix="check whether another process is writing there, then start again",
     )

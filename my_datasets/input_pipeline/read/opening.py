@@ -1,4 +1,7 @@
-"""Opens the data of a plan: its examples, and their order."""
+"""Opens the data of a plan: its examples, and their order.
+
+`SkippingSource` skips examples with undecodable images or damaged records, and counts them.
+"""
 
 import dataclasses
 from collections import deque
@@ -49,14 +52,14 @@ _log = get_logger(__name__)
 
 
 class SkippingSource:
-    """Examples, of which one that cannot be decoded gives its place to the next that can.
+    """Examples; one that cannot be decoded is replaced by the next one that can.
 
-    The next is that in the order of storage. So batches keep their sizes, all hosts take as many
-    steps, and what comes does not depend on who asks.
+    The next one in the order of storage is used. So batches keep their sizes, all hosts take the
+    same number of steps, and results do not depend on which host reads.
     """
 
     def __init__(self, source: ExampleSource, *, warns: bool = True) -> None:
-        """Takes the examples, and whether to say which of them are skipped."""
+        """Takes the examples, and whether to log which of them are skipped."""
         self._source = source
         self._warns = warns
         self._skipped: dict[int, None] = {}
@@ -69,7 +72,7 @@ class SkippingSource:
 
     @property
     def skipped(self) -> int:
-        """How many different examples were passed over so far."""
+        """The number of different examples skipped so far."""
         return len(self._skipped)
 
     def __len__(self) -> int:
@@ -79,9 +82,9 @@ class SkippingSource:
         """Returns examples as columns.
 
         Raises:
-          ExampleError: None can be decoded, or one does not fit the features in another way.
-          CorruptShardError: All records are damaged, or a shard is in another way: cut off, or not
-            that of its index.
+          ExampleError: None can be decoded, or one does not match the features for another reason.
+          CorruptShardError: All records are damaged, or a shard is truncated or does not match its
+            index.
         """
         while True:
             if self._nothing is not None:
@@ -111,7 +114,7 @@ class SkippingSource:
             self._nothing = error
 
     def _standing_in(self, numbers: Places) -> Places:
-        """Returns the examples that come in place of those asked for."""
+        """Returns the examples that replace the requested ones."""
         if not self._skipped:
             return numbers
         bad = np.fromiter(self._skipped.copy(), np.int64)
@@ -131,8 +134,8 @@ def opened(
     """Returns the examples of a plan, decoded and transformed, and their order.
 
     Args:
-      plan: The plan; it needs no stages that are about batches.
-      versions: What the caller has opened already; None for nothing.
+      plan: The plan; it needs no stages for batches.
+      versions: Versions that the caller has already opened; None for none.
       warns: Whether to log which examples are skipped.
       version: Which order a seed means; see `Order`.
 
@@ -219,21 +222,21 @@ def _tokenized(source: IndexedExamples, tokenizers: Iterable[Tokenize]) -> Index
         if content_of(one.path) != one.content:
             raise PlanError(
                 f"{one.path} holds another tokenizer than the plan was made for.",
-                fix="make the plan anew",
+                fix="create the plan again",
             )
         source = TokenizedSource(source, one.column, one.path)
     return source
 
 
 def _checked(read: Read, versions: OpenedVersions) -> Prepared:
-    """Returns the version that is to be read."""
+    """Returns the version to read."""
     found = versions.at(read.path, read.held_at)
     if found.content != read.content:
         raise PlanError(
             f"{read.path} holds other data than the plan was made for.",
             f"Expected: {read.dataset}, content {read.content[:12]}",
             f"Found: {found.name}, content {found.content[:12]}",
-            fix="make the plan anew",
+            fix="create the plan again",
         )
     return found
 
@@ -252,8 +255,8 @@ def open_examples(
       prepared: The version.
       split: The split or slice.
       decode: The stage.
-      held: Of a version in an object store, how many shards may lie here at a time.
-      warns: Whether to say which examples are skipped.
+      held: For a version in an object store, the number of shards to keep on this machine.
+      warns: Whether to log which examples are skipped.
 
     Raises:
       FeatureError: There is no such feature.

@@ -36,11 +36,11 @@ WINDOWS_HELD = 3
 
 @dataclass(frozen=True)
 class Prepared(os.PathLike[str]):
-    """A prepared version whose records can be read; it stands for the version's directory.
+    """A prepared version whose records can be read; usable as the version's directory.
 
     Attributes:
       metadata: Its metadata, read at most once.
-      origin: Where its shards come from; None if they are in its directory.
+      origin: The origin of its shards; None if they are in its directory.
     """
 
     metadata: VersionMetadata
@@ -127,7 +127,7 @@ class Prepared(os.PathLike[str]):
         records = RecordReader(self._all_shards(), ranges)
         if self.origin is None:
             return records
-        # Those of other splits come and go by themselves.
+        # Shards of other splits may be evicted independently.
         bringer = self.origin.bringer({path.name for path, _ in records.runs()}, held)
         return RecordReader(self._all_shards(), ranges, bringer, bringer.most)
 
@@ -140,9 +140,9 @@ def find(
     """Returns the newest prepared version that a reference means.
 
     Args:
-      reference: For example `digits:1.*.*`; or the directory of a prepared version, or what stands
-        for it, such as what `my_datasets.pull` returns. Without a version, or with a wildcard,
-        blocked versions are skipped.
+      reference: For example `digits:1.*.*`; or the directory of a prepared version, or an object
+        that is usable as one, such as the result of `my_datasets.pull`. Without a version, or with
+        a wildcard, blocked versions are skipped.
       data_dir: The data directory, which may be in an object store; TFDS's default if None.
       held_at: Where files of an object store are cached; a folder of the user's cache if None.
 
@@ -185,10 +185,10 @@ def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dic
             "The URL of an object store has a password in it.",
             fix="give it by the environment, as the store's own tools take it",
         )
-    return mirror(url, _held(held_at))
+    return mirror(url, _cache_dir(held_at))
 
 
-def _held(held_at: str | os.PathLike[str] | None) -> Path:
+def _cache_dir(held_at: str | os.PathLike[str] | None) -> Path:
     if not held_at:
         return cache_folder("shards")
     return Path(os.path.abspath(addresses.local_path(held_at, "shards_dir")))
@@ -201,8 +201,8 @@ def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepare
         raise NotPreparedError(
             f"{url} is no prepared version.", fix="give the folder of a whole one"
         )
-    held, most = os.fspath(_held(held_at)), WINDOW * WINDOWS_HELD
-    return _readable(VersionMetadata(path), ObjectStore(url, path, files, held, most))
+    cache_dir, most = os.fspath(_cache_dir(held_at)), WINDOW * WINDOWS_HELD
+    return _readable(VersionMetadata(path), ObjectStore(url, path, files, cache_dir, most))
 
 
 def _readable(metadata: VersionMetadata, origin: ShardProvider | None) -> Prepared:

@@ -72,7 +72,7 @@ class ShardFetcher:
         """
         self._bring(path.name)
         sha256 = self._source.files[path.name].sha256
-        # Other processes may have evicted it meanwhile: who opens it asks again.
+        # Other processes may have evicted it meanwhile: opening it fetches it again.
         with contextlib.suppress(FileNotFoundError):
             if sha256 is not None:
                 sidecars.check_index(path, sha256, verified_files())
@@ -84,7 +84,7 @@ class ShardFetcher:
             pool.give(path)
 
     def try_to_bring(self, path: Path) -> None:
-        """Fetches a shard if it fits in the cache; who needs it asks again, and gets the error."""
+        """Fetches a shard if it fits in the cache; ignores errors, which opening it will raise."""
         with contextlib.suppress(Exception):
             self._bring(path.name, is_optional=True)
 
@@ -96,7 +96,9 @@ class ShardFetcher:
         source = self._source
         wanted = source.files.get(name)
         if wanted is None:
-            raise CorruptShardError(f"{source.url} has no shard {name}.", fix="make the plan anew")
+            raise CorruptShardError(
+                f"{source.url} has no shard {name}.", fix="create the plan again"
+            )
         with explained(self._cache.directory):
             path = self._cache.bring(
                 wanted, lambda: source.read(name), lambda found: source.damaged(name, found),
@@ -106,18 +108,18 @@ class ShardFetcher:
 
 
 class BackgroundPool(Generic[_Job]):
-    """Does jobs in the order in which they are given, several at the same time.
+    """Runs jobs in the order in which they are submitted, several at the same time.
 
-    Threads of `concurrent.futures` are waited for when a process ends, with all that they have
-    still to do. These end with it, and with this object.
+    A process waits for the threads of `concurrent.futures`, and for their pending jobs, before it
+    exits. These threads end with the process, and with this object.
     """
 
     def __init__(self, work: Callable[[_Job], None], threads: int) -> None:
         """Starts the threads.
 
         Args:
-          work: A method that does a job, and never fails; its object may go before this one.
-          threads: How many jobs are done at the same time.
+          work: A method that runs a job and never fails; its object may be deleted before this one.
+          threads: The number of jobs to run at the same time.
         """
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         doing = weakref.WeakMethod(work)
@@ -128,7 +130,7 @@ class BackgroundPool(Generic[_Job]):
         weakref.finalize(self, _end, self._jobs, threads)
 
     def give(self, job: _Job) -> None:
-        """Takes a job, to be done when a thread is free."""
+        """Submits a job, to run when a thread is free."""
         self._jobs.put(job)
 
 
@@ -140,7 +142,7 @@ def _do(
         if work is None:
             return
         work(job)
-        del work  # or it would be kept as long as nothing is to be done
+        del work  # or the reference would be kept while the thread is idle
 
 
 def _end(jobs: "SimpleQueue[_Job | None]", threads: int) -> None:

@@ -166,7 +166,7 @@ class ExampleSource(Sequence[Any]):
             f"{of}{place} cannot be decoded.",
             f"Expected: {error.expected}",
             f"Found: {error.found}",
-            fix="build or pull the version anew; if its builder is at fault, fix that",
+            fix="build or pull the version again; if its builder is at fault, fix that",
         )
 
     def _chosen(self, numbers: Sequence[int] | Places) -> Places:

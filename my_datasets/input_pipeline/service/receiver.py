@@ -1,4 +1,7 @@
-"""Base class of the receivers: waiting for pieces, with a deadline."""
+"""Receives pieces from a service in a thread, and waits for them with a deadline.
+
+TensorFlow's own wait for a piece may block forever, so it happens in the thread.
+"""
 
 import queue
 import socket
@@ -24,6 +27,11 @@ from my_datasets.input_pipeline.service.work_graph import HERE, WorkGraph
 
 # Seconds between the thread's checks whether the stream was closed, while its piece waits.
 _LOOK = 0.2
+
+_log = get_logger(__name__)
+_CONNECT = 2.0
+# Characters shown of a worker's error, which contains a whole traceback.
+_LONGEST = 2000
 
 
 class ReceivedPiece(NamedTuple):
@@ -119,13 +127,6 @@ class PieceStream:
             self._notify.set()
             return True
         return False
-
-
-_log = get_logger(__name__)
-
-_CONNECT = 2.0
-# Characters shown of a worker's error, which contains a whole traceback.
-_LONGEST = 2000
 
 
 @dataclass(frozen=True)
@@ -264,7 +265,7 @@ class Receiver(ABC):
         """Returns the error for an exceeded deadline; it lists which servers answer."""
         dispatcher, workers = self.who_answers()
         answers = {True: "answers", False: "does not answer"}
-        seen = ", ".join(f"{name} {answers[there]}" for name, there in sorted(workers.items()))
+        seen = ", ".join(f"{name} {answers[address]}" for name, address in sorted(workers.items()))
         return ServiceError(
             f"Nothing new came from the service at {self.service.address.url} for "
             f"{self.service.deadline:g} s.",

@@ -1,4 +1,4 @@
-"""Restricts ports to the loopback interface.
+"""Runs a dispatcher or a worker of a tf.data service, restarts it, and restricts its ports.
 
 TensorFlow's servers always listen on all interfaces. Anyone who can reach one can have it execute
 any graph, which may read and write files. So as soon as a server listens, its socket is bound to
@@ -23,6 +23,23 @@ from my_datasets.errors import ServiceError
 from my_datasets.input_pipeline.service.address import ServiceAddress, is_loopback
 
 _DESCRIPTORS = Path("/proc/self/fd")
+
+_T = TypeVar("_T")
+# Seconds between checks whether to stop.
+_LOOK = 0.5
+# Milliseconds between a worker's heartbeats to the dispatcher. A heartbeat also fetches new work
+# that the dispatcher could not announce.
+_HEARTBEAT = 1000
+# Milliseconds between a dispatcher's searches for jobs without readers, and until it drops one.
+_COLLECTED, _FORGOTTEN = 10_000, 300_000
+_CONNECT = 2.0
+
+_log = get_logger(__name__)
+# Give up if the process dies this often within this many seconds: restarting it does not help.
+_MOST, _WITHIN = 5, 60.0
+# Seconds for the process to stop by itself.
+_GRACE = 20.0
+_LOOK_SECONDS = 0.2
 
 
 def restrict_to_loopback(port: int) -> None:
@@ -72,17 +89,6 @@ def _refused(port: int, reason: str) -> ServiceError:
         "TensorFlow's servers listen on all interfaces; anyone who reaches one can run code",
         fix="give --host with this machine's name in a network that you trust",
     )
-
-
-_T = TypeVar("_T")
-# Seconds between checks whether to stop.
-_LOOK = 0.5
-# Milliseconds between a worker's heartbeats to the dispatcher. A heartbeat also fetches new work
-# that the dispatcher could not announce.
-_HEARTBEAT = 1000
-# Milliseconds between a dispatcher's searches for jobs without readers, and until it drops one.
-_COLLECTED, _FORGOTTEN = 10_000, 300_000
-_CONNECT = 2.0
 
 
 @dataclass(frozen=True)
@@ -174,7 +180,7 @@ def serve_worker(
     from my_datasets.input_pipeline.service import work_graph
     from my_datasets.input_pipeline.service.work_graph import PieceMaker
 
-    if not _is_there(dispatcher, patience, ending):
+    if not _is_reachable(dispatcher, patience, ending):
         return
     service = tf.data.experimental.service
     work_graph.register_function(PieceMaker(str(address)))
@@ -204,7 +210,7 @@ def _started(start: Callable[[], _T], address: ServiceAddress) -> _T:
     return server
 
 
-def _is_there(dispatcher: ServiceAddress, patience: float, ending: StopSignal) -> bool:
+def _is_reachable(dispatcher: ServiceAddress, patience: float, ending: StopSignal) -> bool:
     """Waits for the dispatcher; returns False if asked to stop first."""
     end = time.monotonic() + patience
     while True:
@@ -219,15 +225,6 @@ def _is_there(dispatcher: ServiceAddress, patience: float, ending: StopSignal) -
                 ) from error
         if ending.comes():
             return False
-
-
-_log = get_logger(__name__)
-
-# Give up if the process dies this often within this many seconds: restarting it does not help.
-_MOST, _WITHIN = 5, 60.0
-# Seconds for the process to stop by itself.
-_GRACE = 20.0
-_LOOK_SECONDS = 0.2
 
 
 class Supervisor:

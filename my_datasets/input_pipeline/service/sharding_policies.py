@@ -1,4 +1,9 @@
-"""What the ordered receivers share: each example exactly once, in the plan's order."""
+"""The receivers of a service's pieces, one class per sharding policy.
+
+The exact and the static receiver deliver each example exactly once, in the plan's order: from any
+number of workers, or from workers with fixed shares. The unordered one delivers pieces as they
+arrive, and reports after each epoch which were lost or repeated.
+"""
 
 import math
 import time
@@ -12,6 +17,15 @@ from my_datasets.input_pipeline.service.receiver import PieceStream, ReceivedPie
 # Pieces that may arrive ahead of a late one.
 WINDOW = 32
 _ENDLESS = 1 << 62
+
+_log = get_logger(__name__)
+# Seconds without a new piece after which the next ones are requested again.
+_PATIENCE = 10.0
+
+# The end of a range that TensorFlow treats as infinite.
+_EVER = (1 << 63) - 1
+# Seconds between successive jobs without a result, doubled each time.
+_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
 
 
 class OrderedReceiver(Receiver):
@@ -52,12 +66,6 @@ class OrderedReceiver(Receiver):
             self.account(self._epoch)
             self._epoch = None
         return arrived
-
-
-_log = get_logger(__name__)
-
-# Seconds without a new piece after which the next ones are requested again.
-_PATIENCE = 10.0
 
 
 class ExactReceiver(OrderedReceiver):
@@ -134,12 +142,6 @@ class ExactReceiver(OrderedReceiver):
     def _others_answer(self) -> bool:
         dispatcher, workers = self.who_answers()
         return dispatcher and any(workers.values())
-
-
-# The end of a range that TensorFlow treats as infinite.
-_EVER = (1 << 63) - 1
-# Seconds between successive jobs without a result, doubled each time.
-_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
 
 
 class StaticReceiver(OrderedReceiver):

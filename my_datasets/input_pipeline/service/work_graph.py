@@ -1,9 +1,10 @@
-"""The work sent to the service: a graph that makes pieces of a plan.
+"""The work sent to the service: a graph that makes pieces of a plan, and the function it calls.
 
 The service sends graphs to its workers. A Python call in a graph is an operation with the
 function's token, which is looked up in the process that executes it. TensorFlow generates tokens
 for the process that builds the graph; our workers register one function under a fixed token. Other
-Python functions have no such token, and cannot be sent to workers.
+Python functions have no such token, and cannot be sent to workers. A request, the plan and a
+position, is text in the graph.
 """
 
 import dataclasses
@@ -49,6 +50,15 @@ CALLS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
 
 # The registry keeps weak references only.
 _kept: list[Callable[..., object]] = []
+
+# Plans whose data stays open: more than the trainers that share a worker.
+_MOST_OPEN = 16
+
+_service = tf.data.experimental.service
+# Used instead of a worker's address: the trainer's own process.
+HERE = "here"
+# Precede a piece's tensors: its number, its maker, and the number of examples skipped there.
+BESIDE = (tf.int64, tf.string, tf.int64)
 
 
 def register_function(function: Callable[..., object]) -> None:
@@ -122,10 +132,6 @@ def _placed(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     return tuple(found)
 
 
-# Plans whose data stays open: more than the trainers that share a worker.
-_MOST_OPEN = 16
-
-
 class PieceMaker:
     """Makes pieces of any plan requested; its name, the worker's address, is sent with them."""
 
@@ -165,13 +171,6 @@ class _Opened:
                 engine = Engine(asked.plan, asked.start, single=asked.single)
                 self._found = engine, asked.draws
             return self._found
-
-
-_service = tf.data.experimental.service
-# Used instead of a worker's address: the trainer's own process.
-HERE = "here"
-# Precede a piece's tensors: its number, its maker, and the number of examples skipped there.
-BESIDE = (tf.int64, tf.string, tf.int64)
 
 
 class WorkGraph:
@@ -275,16 +274,16 @@ class WorkGraph:
 
     def _piece(self, place: tf.Tensor) -> tuple[Any, ...]:
         types = [*BESIDE[1:], *self._form.types]
-        who, skipped, *arrays = call_function([tf.constant(self._request), place], types)
-        who.set_shape(())
+        worker, skipped, *arrays = call_function([tf.constant(self._request), place], types)
+        worker.set_shape(())
         skipped.set_shape(())
-        return self._changed(place[2], who, skipped, *arrays)
+        return self._changed(place[2], worker, skipped, *arrays)
 
     def _changed(
-        self, number: tf.Tensor, who: tf.Tensor, skipped: tf.Tensor, *arrays: tf.Tensor
+        self, number: tf.Tensor, worker: tf.Tensor, skipped: tf.Tensor, *arrays: tf.Tensor
     ) -> tuple[Any, ...]:
         batch, *draws = self._form.batch(arrays)
-        return number, who, skipped, self._change(batch, *draws) if self._change else batch
+        return number, worker, skipped, self._change(batch, *draws) if self._change else batch
 
     def _flat(self, place: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return tuple(tf.nest.flatten(self._piece(place), expand_composites=True))

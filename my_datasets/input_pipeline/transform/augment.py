@@ -36,7 +36,7 @@ def _changes(option: str, value: object) -> object:
         raise rules.OptionError(expected, f"give {option}=[{rules.shown(value)}]")
     for one in value:
         if isinstance(one, type):
-            raise rules.OptionError(expected, f"give {one.__name__}(...) in place of the class")
+            raise rules.OptionError(expected, f"give {one.__name__}(...) instead of the class")
         if isinstance(one, Augmentation):
             raise rules.OptionError(expected, f"give its changes: {option}=[*augmentation.changes]")
         if not callable(one) or not hasattr(one, "draws"):
@@ -190,9 +190,9 @@ class RandomCrop:
     def __call__(self, images: "tf.Tensor", targets: "tf.Tensor", draws: "tf.Tensor") -> "_Changed":
         import tensorflow as tf
 
-        kept = 1 - self.part * draws[:, 0]
-        top, left = (1 - kept) * draws[:, 1], (1 - kept) * draws[:, 2]
-        boxes = tf.stack([top, left, top + kept, left + kept], axis=1)
+        side = 1 - self.part * draws[:, 0]
+        top, left = (1 - side) * draws[:, 1], (1 - side) * draws[:, 2]
+        boxes = tf.stack([top, left, top + side, left + side], axis=1)
         size = tf.shape(images)[1:3]
         found = tf.image.crop_and_resize(images, boxes, tf.range(tf.shape(images)[0]), size)
         found.set_shape(images.shape)

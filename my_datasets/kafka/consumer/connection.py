@@ -1,4 +1,7 @@
-"""Connects to a cluster: checks options, and creates consumers."""
+"""Connects to a cluster: parses addresses, checks options, and creates consumers.
+
+Credentials are kept out of logs, errors and `repr`.
+"""
 
 import importlib
 import logging
@@ -22,6 +25,49 @@ if TYPE_CHECKING:
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _BROKER = re.compile(r"(\[[0-9a-fA-F:.]+\]|[^\s:/@,\[\]]+)(:\d{1,5})?")
 _SCHEME = "kafka://"
+
+_SECRET = re.compile(
+    r"password|passphrase|secret|credential|token|\.pem$|jaas|oauthbearer\.config|api\.?key", re.I
+)
+HIDDEN = "***"
+
+_log = get_logger(__name__)
+# Options that this package sets because its guarantees depend on them; and what to use instead.
+_OURS = {
+    "bootstrap.servers": "the address: kafka://BROKER:PORT/TOPIC",
+    "metadata.broker.list": "the address: kafka://BROKER:PORT/TOPIC",
+    "group.id": "group",
+    "auto.offset.reset": "start, and on_lost",
+    "enable.auto.commit": "commit_seconds",
+    "enable.auto.offset.store": "commit_seconds",
+    "enable.partition.eof": "until",
+    "partition.assignment.strategy": "nothing: it is cooperative-sticky",
+    "queued.max.messages.kbytes": "memory",
+    "error_cb": "nothing: errors are raised, outages logged",
+    "logger": "the logger my_datasets.kafka.consumer.connection",
+    "log_cb": "the logger my_datasets.kafka.consumer.connection",
+    "on_commit": "nothing: failures are logged",
+}
+# Seconds within which a cluster must first answer.
+ANSWER_SECONDS = 30.0
+# Seconds of each attempt within that time; the reason of a failure is only known between attempts.
+_ASK_SECONDS = 2.0
+# Milliseconds until librdkafka fetches again after its queue was full. Its default of one second is
+# longer than it takes to empty the queue.
+_FULL_MS = 20
+# librdkafka repeats the same message at each attempt to connect, twenty times a second.
+_QUIET = logging.DEBUG
+
+_NOT_THERE = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"})
+_FIXES = {
+    "_AUTHENTICATION": "correct sasl.username, sasl.password, sasl.mechanism",
+    "SASL_AUTHENTICATION_FAILED": "correct sasl.username, sasl.password, sasl.mechanism",
+    "_SSL": "correct ssl.ca.location and security.protocol",
+    "UNKNOWN_TOPIC_OR_PART": "correct the topic's name, or make the topic",
+    "_UNKNOWN_TOPIC": "correct the topic's name, or make the topic",
+    "TOPIC_AUTHORIZATION_FAILED": "let this user read the topic",
+    "GROUP_AUTHORIZATION_FAILED": "let this user use the group",
+}
 
 
 @dataclass(frozen=True)
@@ -65,12 +111,6 @@ def _is_name(topic: str) -> bool:
     return bool(_TOPIC.fullmatch(topic)) and topic not in (".", "..")
 
 
-_SECRET = re.compile(
-    r"password|passphrase|secret|credential|token|\.pem$|jaas|oauthbearer\.config|api\.?key", re.I
-)
-HIDDEN = "***"
-
-
 def is_secret(option: str) -> bool:
     """Returns whether the value of a librdkafka option must not be shown."""
     return bool(_SECRET.search(option))
@@ -91,35 +131,6 @@ class Redactor:
         for value in self._values:
             found = found.replace(value, HIDDEN)
         return found
-
-
-_log = get_logger(__name__)
-
-# Options that this package sets because its guarantees depend on them; and what to use instead.
-_OURS = {
-    "bootstrap.servers": "the address: kafka://BROKER:PORT/TOPIC",
-    "metadata.broker.list": "the address: kafka://BROKER:PORT/TOPIC",
-    "group.id": "group",
-    "auto.offset.reset": "start, and on_lost",
-    "enable.auto.commit": "commit_seconds",
-    "enable.auto.offset.store": "commit_seconds",
-    "enable.partition.eof": "until",
-    "partition.assignment.strategy": "nothing: it is cooperative-sticky",
-    "queued.max.messages.kbytes": "memory",
-    "error_cb": "nothing: errors are raised, outages logged",
-    "logger": "the logger my_datasets.kafka.consumer.connection",
-    "log_cb": "the logger my_datasets.kafka.consumer.connection",
-    "on_commit": "nothing: failures are logged",
-}
-# Seconds within which a cluster must first answer.
-ANSWER_SECONDS = 30.0
-# Seconds of each attempt within that time; the reason of a failure is only known between attempts.
-_ASK_SECONDS = 2.0
-# Milliseconds until librdkafka fetches again after its queue was full. Its default of one second is
-# longer than it takes to empty the queue.
-_FULL_MS = 20
-# librdkafka repeats the same message at each attempt to connect, twenty times a second.
-_QUIET = logging.DEBUG
 
 
 def kafka() -> ModuleType:
@@ -267,18 +278,6 @@ class Topic:
     cluster: str
     name: str
     partitions: tuple[int, ...]
-
-
-_NOT_THERE = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"})
-_FIXES = {
-    "_AUTHENTICATION": "correct sasl.username, sasl.password, sasl.mechanism",
-    "SASL_AUTHENTICATION_FAILED": "correct sasl.username, sasl.password, sasl.mechanism",
-    "_SSL": "correct ssl.ca.location and security.protocol",
-    "UNKNOWN_TOPIC_OR_PART": "correct the topic's name, or make the topic",
-    "_UNKNOWN_TOPIC": "correct the topic's name, or make the topic",
-    "TOPIC_AUTHORIZATION_FAILED": "let this user read the topic",
-    "GROUP_AUTHORIZATION_FAILED": "let this user use the group",
-}
 
 
 def is_permanent(error: object) -> bool:

@@ -1,4 +1,8 @@
-"""The thread that owns the consumer: it polls Kafka, queues messages for decoding, and commits."""
+"""The thread that owns the consumer: it polls Kafka, queues messages for decoding, and commits.
+
+Messages pass in batches, without the Python objects they arrive as. During an outage of the brokers
+the thread waits, warns once, and fails in the end.
+"""
 
 import contextlib
 import threading
@@ -37,6 +41,21 @@ Numbers = npt.NDArray[np.int64]
 # that.
 AT_ONCE = 512
 
+_log = get_logger(__name__)
+# Seconds between probes during an outage, and the timeout of a probe.
+_EVERY, _ANSWER = 1.0, 1.0
+# Seconds before an outage is logged: idle connections are closed now and then.
+_WARN_AFTER = 5.0
+
+# Seconds to wait for messages at a time.
+_WAIT = 0.1
+# Seconds to wait for room before reading is paused: pausing discards fetched messages.
+_PATIENCE = 1.0
+# Seconds to wait for the thread when closing.
+_CLOSING = 30.0
+_END = "_PARTITION_EOF"
+_GONE = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"})
+
 
 class MessageBatch:
     """The contents of messages, and their partitions and offsets."""
@@ -69,14 +88,6 @@ class MessageBatch:
 
 def _joined(parts: Sequence[Numbers]) -> Numbers:
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
-
-
-_log = get_logger(__name__)
-
-# Seconds between probes during an outage, and the timeout of a probe.
-_EVERY, _ANSWER = 1.0, 1.0
-# Seconds before an outage is logged: idle connections are closed now and then.
-_WORTH_TELLING = 5.0
 
 
 class Outage:
@@ -134,7 +145,7 @@ class Outage:
             self.is_over()
         elif now - self._begin > self._patience:
             raise self._connection.failed(self._reason, f"For {now - self._begin:.0f} seconds")
-        elif not self._is_told and now - self._begin > _WORTH_TELLING:
+        elif not self._is_told and now - self._begin > _WARN_AFTER:
             self._is_told = True
             _log.warning(
                 "%s does not answer; waiting at most %.0f s: %s",
@@ -156,16 +167,6 @@ class Outage:
         except kafka().KafkaException:
             return False
         return topic is not None and topic.error is None
-
-
-# Seconds to wait for messages at a time.
-_WAIT = 0.1
-# Seconds to wait for room before reading is paused: pausing discards fetched messages.
-_PATIENCE = 1.0
-# Seconds to wait for the thread when closing.
-_CLOSING = 30.0
-_END = "_PARTITION_EOF"
-_GONE = frozenset({"_AUTO_OFFSET_RESET", "OFFSET_OUT_OF_RANGE", "_LOG_TRUNCATION"})
 
 
 @dataclass
@@ -292,20 +293,20 @@ class ConsumerThread:
         Raises:
           StreamError: They cannot be read.
         """
-        taken = MessageBatch()
+        batch = MessageBatch()
         end = time.monotonic() + _WAIT
-        while len(taken) < most:
-            asked = min(most - len(taken), AT_ONCE)
-            came = self._take(taken, asked, max(0.0, end - time.monotonic()))
+        while len(batch) < most:
+            asked = min(most - len(batch), AT_ONCE)
+            count = self._take(batch, asked, max(0.0, end - time.monotonic()))
             if self._epoch != self.ledger.epoch:
                 self._begin_anew()
                 return
-            if came < asked:
+            if count < asked:
                 break
-        if len(taken) and not self._is_over:
-            self._hand_on(taken)
+        if len(batch) and not self._is_over:
+            self._hand_on(batch)
 
-    def _take(self, taken: MessageBatch, most: int, timeout: float) -> int:
+    def _take(self, batch: MessageBatch, most: int, timeout: float) -> int:
         """Adds messages to `taken`; returns how many arrived, including errors.
 
         No message objects are left when it returns: see `AT_ONCE`.
@@ -314,7 +315,7 @@ class ConsumerThread:
         if self._partitions.failure is not None:
             raise self._partitions.failure
         if self._epoch == self.ledger.epoch:
-            taken.add(self._without_errors(messages))
+            batch.add(self._without_errors(messages))
         return len(messages)
 
     def _begin_anew(self) -> None:
@@ -337,12 +338,16 @@ class ConsumerThread:
                 self._look_at(one, error)
         return good
 
-    def _hand_on(self, taken: MessageBatch) -> None:
-        partitions, offsets, pieces = taken.partitions, taken.offsets, taken.pieces
+    def _hand_on(self, batch: MessageBatch) -> None:
+        partitions, offsets, pieces = batch.partitions, batch.offsets, batch.pieces
         each = pieces.size / len(pieces)
-        kept = self._partitions.before_the_end(partitions, offsets)
-        if kept is not None and len(kept) < len(pieces):
-            partitions, offsets, pieces = partitions[kept], offsets[kept], pieces.only(kept)
+        in_range = self._partitions.before_the_end(partitions, offsets)
+        if in_range is not None and len(in_range) < len(pieces):
+            partitions, offsets, pieces = (
+                partitions[in_range],
+                offsets[in_range],
+                pieces.only(in_range),
+            )
         self._last = time.monotonic()
         self._outage.is_over()
         if not len(pieces):

@@ -1,4 +1,7 @@
-"""Resolves offsets given by number, as the first or last one, or by time."""
+"""Resolves offsets given by number, as the first or last one, or by time; and the topic's position.
+
+`TopicPosition` is the next offset of each partition.
+"""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -96,7 +99,7 @@ def lost(topic: Topic | str, partition: int, offset: int, low: int, high: int) -
     else:
         why = f"{low - offset:,} messages from there on were removed by retention or by hand"
     return LostMessagesError(
-        f"Messages of {name} that were to be read are gone.",
+        f"Messages of {name} that were to be read no longer exist.",
         f"Partition {partition}, offset {offset}; available: {low} to before {high}",
         why,
         fix="use another start (and group), or continue with the remaining messages by "
@@ -125,16 +128,16 @@ class TopicPosition:
         mine = (self.cluster, self.topic, tuple(self.shard))
         other = (cluster, topic, shard)
         names = ("cluster", "topic", "shard")
-        told = [
+        messages = [
             (f"{name} {a!r}", f"{name} {b!r}")
             for name, a, b in zip(names, mine, other, strict=True)
             if a != b
         ]
-        if told:
+        if messages:
             raise PlanError(
                 "The saved position belongs to another stream.",
-                f"Expected: {', '.join(theirs for _, theirs in told)}",
-                f"Found: {', '.join(ours for ours, _ in told)}",
+                f"Expected: {', '.join(theirs for _, theirs in messages)}",
+                f"Found: {', '.join(ours for ours, _ in messages)}",
                 fix="read the topic that it was saved with, or start over",
             )
 

@@ -1,10 +1,9 @@
-"""The partitions of a consumer: where each begins and ends, and which offsets are committed.
+"""The partitions of a consumer: their ends, which messages were delivered, and what is committed.
 
 Two threads write to it: the one that polls Kafka, and the one that takes batches. Each loss of a
 partition begins a new epoch. Messages read in an earlier epoch are not delivered any more, because
-another consumer may have read them since.
-
-All of this runs in the polling thread; Kafka invokes its callbacks from within `poll`.
+another consumer may have read them since. Kafka invokes its callbacks in the polling thread, from
+within `poll`.
 """
 
 import threading
@@ -24,6 +23,9 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition
 
 Offsets = dict[int, int]
+
+_log = get_logger(__name__)
+Numbers = npt.NDArray[np.int64]
 
 
 @dataclass
@@ -90,11 +92,6 @@ class DeliveryLog:
         """Marks all offsets as uncommitted, because a requested commit may have failed."""
         with self._lock:
             self._committed = dict.fromkeys(self._committed, -1)
-
-
-_log = get_logger(__name__)
-
-Numbers = npt.NDArray[np.int64]
 
 
 class Partitions:
@@ -207,9 +204,9 @@ class Partitions:
 
     def _lost(self, _consumer: "Consumer", places: Sequence["TopicPartition"]) -> None:
         """Handles partitions that have moved to other members without waiting for this one."""
-        gone = {one.partition for one in places}
-        self.ledger.revoke(gone)
-        self._unfinished -= gone
+        lost = {one.partition for one in places}
+        self.ledger.revoke(lost)
+        self._unfinished -= lost
 
     def _begun(
         self, places: Sequence["TopicPartition"], committed: Mapping[int, int]
@@ -224,10 +221,10 @@ class Partitions:
         new = [one for one in mine if one not in known]
         # Partitions created after the start are read from their first message.
         start = "earliest" if self._is_continued else self._reading.start
-        found = {p: self._there(p, known[p]) for p in mine if p in known}
+        found = {p: self._available(p, known[p]) for p in mine if p in known}
         if new:
             found |= {
-                p: self._there(p, at)
+                p: self._available(p, at)
                 for p, at in offsets.resolved(self._connection, self._consumer, start, new).items()
             }
         # The next owner of a new partition must know where it began.
@@ -244,7 +241,7 @@ class Partitions:
             if at < self._ends[one]:
                 self._unfinished.add(one)
 
-    def _there(self, partition: int, offset: int) -> int:
+    def _available(self, partition: int, offset: int) -> int:
         """Returns the offset; or the nearest available one if lost messages are to be skipped."""
         low, high = offsets.watermarks(self._connection, self._consumer, partition)
         if low <= offset <= high:

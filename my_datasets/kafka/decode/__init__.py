@@ -1,1 +1,1 @@
-"""Decodes messages into columns."""
+"""Decodes messages into columns: payloads, values, and the quarantine of undecodable messages."""

@@ -1,4 +1,4 @@
-"""Decodes messages into columns, and reports those that cannot be decoded."""
+"""Decodes messages into columns in threads, from a bounded queue, and reports undecodable ones."""
 
 import queue
 import threading
@@ -17,6 +17,10 @@ from my_datasets.kafka.decode.quarantine import Poison, Quarantine
 from my_datasets.kafka.decode.values import Columns, MessageValues, Pieces
 
 Rows = npt.NDArray[np.int64]
+
+Numbers = npt.NDArray[np.int64]
+# The maximum number of waiting blocks, whatever their size.
+_MOST_BLOCKS = 16
 
 
 @dataclass(frozen=True)
@@ -100,12 +104,6 @@ class Decoding:
             *self._parts(values[:half], first, misfitting),
             *self._parts(values[half:], first + half, misfitting),
         ]
-
-
-Numbers = npt.NDArray[np.int64]
-
-# The maximum number of waiting blocks, whatever their size.
-_MOST_BLOCKS = 16
 
 
 @dataclass(eq=False)

@@ -106,8 +106,8 @@ class Pieces:
     def only(self, rows: Places) -> "Pieces":
         """Returns some of the values, in order."""
         found, values = Pieces(), self.together()[rows]
-        there = zip(values, values.are_there.tolist(), strict=True)
-        found.add([value if is_there else None for value, is_there in there])
+        present = zip(values, values.are_there.tolist(), strict=True)
+        found.add([value if is_there else None for value, is_there in present])
         return found
 
     def together(self) -> MessageValues:

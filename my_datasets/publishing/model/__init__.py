@@ -1,1 +1,1 @@
-"""The documents of a store: records, indexes, signatures, and what was seen of them."""
+"""The documents of a store: records, indexes, settings, signatures; protection from rollbacks."""

@@ -29,7 +29,8 @@ Number = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 class ReleaseState(StrEnum):
     """The state of a release.
 
-    `PLACING`: all its bytes are in the store and are being moved to their final place; nobody else
+    `PLACING`: all its bytes are in the store and are being moved to their final place; no other
+      publisher
     can publish this version. `DELETED`: its files are gone; the version cannot be used again.
     """
 

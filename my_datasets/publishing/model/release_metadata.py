@@ -1,4 +1,4 @@
-"""The metadata of a release, checked against its record and for consistency."""
+"""The metadata of a release, checked against its record, and reduced to some of its splits."""
 
 import hashlib
 import json
@@ -30,6 +30,9 @@ from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.verified_files import verified_files
 
 LABELS = ".labels.txt"
+
+# The metadata files that are rewritten.
+REWRITTEN = (FILE_NAME, manifest.FILE_NAME)
 
 
 def parse_metadata(wanted: Record, directory: Path, url: str) -> tuple[Declared, Content]:
@@ -89,10 +92,6 @@ def read_with(wanted: Record, declared: Declared) -> list[ReleasedFile]:
     ]
 
 
-# The metadata files that are rewritten.
-REWRITTEN = (FILE_NAME, manifest.FILE_NAME)
-
-
 def only_splits(version_dir: Path, splits: Collection[str], content: Content) -> None:
     """Rewrites the metadata of a version with the whole release's, for some of its splits.
 
@@ -104,7 +103,7 @@ def only_splits(version_dir: Path, splits: Collection[str], content: Content) ->
     made = Manifest.read(version_dir)
     if made is None:
         return
-    kept = {name: one for name, one in content.splits.items() if name in splits}
+    chosen = {name: one for name, one in content.splits.items() if name in splits}
     left_out = {
         sidecar
         for name, split in content.splits.items()
@@ -117,7 +116,7 @@ def only_splits(version_dir: Path, splits: Collection[str], content: Content) ->
         options={**made.options, "splits": sorted(splits)},
         quarantined={name: n for name, n in made.quarantined.items() if name in splits},
         splits={name: one for name, one in made.splits.items() if name in splits},
-        content=Content(content.schema, kept),
+        content=Content(content.schema, chosen),
         metadata=essentials(version_dir),
         files={name: one for name, one in made.files.items() if name not in left_out},
         statistics={name: one for name, one in made.statistics.items() if name in splits},

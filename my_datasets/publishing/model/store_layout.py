@@ -1,4 +1,4 @@
-"""The layout of a store.
+"""The layout of a store, and the settings that apply to all of it.
 
 Releases are where TFDS looks for them, `NAME/[CONFIG/]VERSION/FILE`. Everything else is in one
 folder, whose name is not a valid dataset name.
@@ -18,6 +18,10 @@ from my_datasets.storage.store import MARK
 _OURS = "my-datasets"
 STORE = MARK
 UPLOADS = f"{_OURS}/uploads"
+
+MOST_BYTES = 16 << 20
+_FORMAT = 1
+_LONGEST_NAME = 200
 
 
 def index_of(dataset: str) -> str:
@@ -42,11 +46,6 @@ def upload_of(dataset: str, key: str, record: str) -> str:
 def default_config_of(dataset: str) -> str:
     """Returns the path where TFDS looks for the default config."""
     return f"{dataset}/{DEFAULT_CONFIG}"
-
-
-MOST_BYTES = 16 << 20
-_FORMAT = 1
-_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""A file of a source, on this machine or in an object store.
+"""A file of a source, on this machine or in an object store, which may be compressed.
 
-rapidgzip decompresses gzip and bzip2 with several threads and builds an index of seek points on the
-way. The index is kept for processes forked from this one; a process without the index rebuilds it.
+Compressed files are read from any offset, so their parts can be read in parallel. rapidgzip
+decompresses gzip and bzip2 with several threads and builds an index of seek points on the way. The
+index is kept for processes forked from this one; a process without the index rebuilds it.
 """
 
 import atexit
@@ -34,6 +35,9 @@ _MOST_NOTES = 16
 
 # Seek points, as rapidgzip exports them.
 Notes: TypeAlias = Any
+
+# File name suffixes of streams that pyarrow decompresses on the fly.
+CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
 @dataclass(frozen=True)
@@ -150,10 +154,6 @@ def _take_notes(stream: "Decompressed", codec: str, notes: Notes) -> None:
         stream.set_block_offsets(notes)
     else:
         stream.import_index(io.BytesIO(notes))
-
-
-# File name suffixes of streams that pyarrow decompresses on the fly.
-CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
 @dataclass(frozen=True)

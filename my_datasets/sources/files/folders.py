@@ -1,4 +1,7 @@
-"""Reads folders of files, each of which is an example."""
+"""Lists the files of a source, and reads folders of files, each of which is an example.
+
+Files are named by paths, directories, patterns and archives.
+"""
 
 import dataclasses
 import fnmatch
@@ -26,6 +29,11 @@ from my_datasets.storage.file_systems import file_system
 Where = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 _WILDCARDS = frozenset("*?[")
+
+# Files per unit, and the approximate number of their bytes that are kept in memory at once.
+_FILES, _BYTES = 256, 16 << 20
+# A larger file is considered an error.
+LARGEST_FILE = 1 << 30
 
 
 def files(where: Where, endings: Iterable[str] = ()) -> list[SourceFile]:
@@ -129,12 +137,6 @@ def _common_directory(locations: Iterable[str]) -> str:
     parts = zip(*(location.split("/")[:-1] for location in locations), strict=False)
     common = itertools.takewhile(lambda same: len(set(same)) == 1, parts)
     return "".join(f"{same[0]}/" for same in common)
-
-
-# Files per unit, and the approximate number of their bytes that are kept in memory at once.
-_FILES, _BYTES = 256, 16 << 20
-# A larger file is considered an error.
-LARGEST_FILE = 1 << 30
 
 
 class InMemory(Protocol):
@@ -266,9 +268,9 @@ def _column(values: list[Any], kind: pa.DataType) -> pa.Array:
 
 def caused(error: Exception, column: str, expected: str, found: str) -> InvalidValue:
     """Returns an `InvalidValue` for a value, with the error that revealed it as its cause."""
-    misfit = InvalidValue(column, expected, found)
-    misfit.__cause__ = error
-    return misfit
+    invalid = InvalidValue(column, expected, found)
+    invalid.__cause__ = error
+    return invalid
 
 
 def _name(file: SourceFile) -> str:

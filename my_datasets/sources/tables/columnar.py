@@ -1,4 +1,4 @@
-"""Reads files that store groups of rows by column: Parquet and Feather."""
+"""Reads tables by column: Parquet and Feather files, and Arrow, pandas and NumPy in memory."""
 
 import hashlib
 import io
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 _AT_ONCE = 16_384
 # Groups of fewer rows are combined with the following ones into a unit.
 _LEAST = 8_192
+
+# Rows per unit: enough units that processes finish at about the same time, but no more than needed.
+_LEAST_ROWS, _MOST, _UNITS = 1024, 65_536, 64
 
 
 def parquet(where: Where, *, key: str | None = None) -> Source:
@@ -175,10 +178,6 @@ def _units(rows: list[int]) -> Iterator[tuple[range, int]]:
 
 def _listed(schema: pa.Schema) -> str:
     return ", ".join(f"{field.name} ({field.type})" for field in schema)
-
-
-# Rows per unit: enough units that processes finish at about the same time, but no more than needed.
-_LEAST_ROWS, _MOST, _UNITS = 1024, 65_536, 64
 
 
 def table(data: object, *, key: str | None = None) -> Source:

@@ -127,7 +127,7 @@ class _Dialect:
         nulls = {} if self.null_values is None else {"null_values": list(self.null_values)}
         return pacsv.read_csv(
             pa.BufferReader(data),
-            # One block, because only `line_ranges` knows where blocks may end.
+            # One block, because only `text_rows` knows where blocks may end.
             read_options=pacsv.ReadOptions(
                 use_threads=False, block_size=len(data) + 1, column_names=names,
                 encoding=self.encoding,

@@ -1,4 +1,4 @@
-"""Reads JSON Lines with pyarrow: one JSON object per line."""
+"""Reads JSON Lines (with pyarrow) and plain text: an object, or an example, per line."""
 
 import re
 from collections.abc import Iterator, Mapping

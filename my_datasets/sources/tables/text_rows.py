@@ -1,8 +1,8 @@
 """Reads text files with one row per line: the common part of CSV, JSON Lines and plain text.
 
-This module only finds the ends of rows; parsers read their contents. A newline inside quotes does
-not end a row. Whether a newline is inside quotes depends on the number of quotes before it in the
-file, which are counted for whole blocks at once.
+This module only finds the ends of rows, so that parts of a file can be read in parallel; parsers
+read their contents. A newline inside quotes does not end a row. Whether a newline is inside quotes
+depends on the number of quotes before it in the file, which are counted for whole blocks at once.
 """
 
 from collections.abc import Callable, Iterator
@@ -29,6 +29,11 @@ LONGEST_ROW = 256 << 20
 _UNREADABLE = (OSError, EOFError, ValueError, RuntimeError)
 
 Ends = npt.NDArray[np.int64]
+
+# Bytes of text that are read and parsed at once; parsing takes several times as much memory.
+PIECE = 8 << 20
+Parse = Callable[[bytes], pa.Table]
+Explain = Callable[[bytes, Exception | None, int], InvalidValue]
 
 
 @dataclass(frozen=True)
@@ -178,13 +183,13 @@ def _pieces(
     stream: "SupportsRead[bytes]", file: SourceFile, *, size: int, quote: str | None
 ) -> Iterator[LineRows]:
     """Yields a whole stream in pieces of whole rows, without a UTF-8 byte order mark."""
-    kept, row, start, is_first = b"", 0, 0, True
+    rest, row, start, is_first = b"", 0, 0, True
     while True:
         try:
             read = stream.read(size)
         except _UNREADABLE as error:
             raise _damaged(file, error) from error
-        data = kept + read
+        data = rest + read
         if is_first and data.startswith(_BOM):
             data, start = data[len(_BOM) :], len(_BOM)
         is_first = False
@@ -193,10 +198,10 @@ def _pieces(
             yield LineRows(data[:whole], ends, row, start)
             row += len(ends)
             start += whole
-        kept = data[whole:]
+        rest = data[whole:]
         if not read:
             return
-        if len(kept) > LONGEST_ROW:
+        if len(rest) > LONGEST_ROW:
             raise SourceError(
                 f"{file} has a row of more than {LONGEST_ROW >> 20} MiB.",
                 f"It is row {row + 1}.",
@@ -207,13 +212,6 @@ def _pieces(
 
 def _damaged(file: SourceFile, error: Exception) -> SourceError:
     return SourceError(f"{file} cannot be read to its end: {error}", fix="download the file again")
-
-
-# Bytes of text that are read and parsed at once; parsing takes several times as much memory.
-PIECE = 8 << 20
-
-Parse = Callable[[bytes], pa.Table]
-Explain = Callable[[bytes, Exception | None, int], InvalidValue]
 
 
 @dataclass(frozen=True)

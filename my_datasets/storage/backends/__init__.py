@@ -1,1 +1,1 @@
-"""One module per kind of store."""
+"""The kinds of stores, one module each: directories, S3, Google Cloud Storage, HTTP, fsspec."""

@@ -1,4 +1,4 @@
-"""What else fsspec reaches: Azure, Hugging Face, SFTP, WebDAV and so on; it is only read."""
+"""Read-only stores through fsspec: Azure, Hugging Face, SFTP, WebDAV and so on."""
 
 import contextlib
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from my_datasets.storage.store import BLOCK, ReadOnlyStore, StoredFile, too_larg
 class OtherStore(ReadOnlyStore):
     """A folder of any file system of fsspec's; see `Store`.
 
-    None of them promises the conditional writes that publishing needs, so nothing is written.
+    None of them guarantees the conditional writes that publishing needs, so they are read-only.
     Credentials come from where the backend looks for them.
     """
 
@@ -91,14 +91,14 @@ class OtherStore(ReadOnlyStore):
             ) from error
         except (StoreError, MemoryError):
             raise
-        except Exception as error:  # whatever the backend's own library raises
+        except Exception as error:  # any error of the backend's own library
             raise self._silent(path, type(error).__name__) from error
 
     def _silent(self, path: str, found: str) -> StoreUnavailableError:
         return StoreUnavailableError(
             f"{self.url} does not answer, or not well.",
             f"It was about {path}: {found}",
-            fix="see that the network is there, then run the same again",
+            fix="check the network, then run the same again",
         )
 
 

@@ -87,7 +87,7 @@ class GcsStore:
         prefix = f"{self._key(folder)}/" if self._key(folder) else ""
         with self._explained(folder):
             for blob in self._client.list_blobs(self._bucket, prefix=prefix, timeout=_TIMEOUT):
-                if not blob.name.endswith("/"):  # which consoles make for folders
+                if not blob.name.endswith("/"):  # placeholders that consoles create for folders
                     yield self._stored(blob)
 
     def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
@@ -109,7 +109,7 @@ class GcsStore:
             if data:
                 yield data
             if begin < until:
-                # Google's library takes a connection that ended early for the end of the file.
+                # Google's library takes a truncated response for the end of the file.
                 if begin < self.stat(path).bytes:
                     raise self._silent(path, "a file ended early")
                 return
@@ -186,7 +186,7 @@ class GcsStore:
                 )  # fmt: skip
         except AlreadyInStoreError as error:
             raise ChangedInStoreError(
-                f"{path} in {self.url} was changed by somebody else.", fix="run the same again"
+                f"{path} in {self.url} was changed by another process.", fix="run the same again"
             ) from error
         return str(blob.generation)
 
@@ -194,12 +194,12 @@ class GcsStore:
         server_copy.move(self, self._copy, source, target, last)
 
     def _copy(self, source: str, target: str) -> None:
-        origin, blob = (self._bucket.blob(self._key(path)) for path in (source, target))
+        original, blob = (self._bucket.blob(self._key(path)) for path in (source, target))
         token = None
-        # By somebody else, in the meantime.
+        # By another process, in the meantime.
         with contextlib.suppress(AlreadyInStoreError), self._explained(source):
             while True:
-                token, _, _ = blob.rewrite(origin, token, if_generation_match=0, timeout=_TIMEOUT)
+                token, _, _ = blob.rewrite(original, token, if_generation_match=0, timeout=_TIMEOUT)
                 if token is None:
                     return
 
@@ -222,12 +222,12 @@ class GcsStore:
         return StoreUnavailableError(
             f"{self.url} does not answer, or not well.",
             f"It was about {path}: {found}",
-            fix="see that the network is there, then run the same again",
+            fix="check the network, then run the same again",
         )
 
     @contextlib.contextmanager
     def _in_bucket(self) -> Iterator[None]:
-        """What cannot be written for that something is missing has no bucket to lie in."""
+        """If a write fails because something is missing, the bucket is missing."""
         try:
             yield
         except NotInStoreError as error:
@@ -260,11 +260,11 @@ class GcsStore:
 
 
 class _AlteredError(PrintableError):
-    """A file has other contents than it should; its last piece was not given away."""
+    """A file has unexpected contents; its last piece was withheld."""
 
 
 class _Hashed:
-    """A file that is hashed as it is read, and gives its last piece only if all of it is right."""
+    """A file that is hashed as it is read, and withholds its last piece if the hash is wrong."""
 
     def __init__(self, file: Any, expected: str, on_bytes: OnBytes) -> None:
         self._file = file
@@ -290,7 +290,7 @@ class _Hashed:
         begin = self._file.tell()
         data: bytes = self._file.read(size)
         end = begin + len(data)
-        # What is sent again is not hashed again.
+        # Bytes that are sent again are not hashed again.
         if begin <= self._hashed < end:
             self._hash.update(data[self._hashed - begin :])
             self._hashed = end

@@ -1,4 +1,4 @@
-"""What any HTTP server has: a store that is only read."""
+"""A read-only store on any HTTP server."""
 
 import email.utils
 import threading
@@ -24,14 +24,14 @@ _PORTS = {"http": 80, "https": 443}
 
 
 class _Session(requests.Session):
-    """Of `requests`: takes no answer for a redirect, of which it would read the whole body."""
+    """An adapter for `requests` that reports no redirects, whose bodies it would read whole."""
 
     def get_redirect_target(self, resp: requests.Response) -> None:  # noqa: ARG002
         return None
 
 
 class HttpStore(ReadOnlyStore):
-    """A directory that an HTTP server gives away as it is; see `Store`.
+    """A directory that an HTTP server serves unchanged; see `Store`.
 
     Certificates are verified. A name and password come from `~/.netrc`, as for other tools. A
     server redirects to itself, or from `https` to `https`: see `_may_lead`.
@@ -91,7 +91,7 @@ class HttpStore(ReadOnlyStore):
                     return
 
     def state(self, path: str, most: int) -> tuple[bytes, str]:
-        # No cache on the way may give what was current an hour ago.
+        # No cache on the way may answer with an outdated file.
         with self._asked("GET", path, {"Cache-Control": "no-cache"}) as response:
             data = b""
             for block in self._blocks(path, response):
@@ -103,7 +103,7 @@ class HttpStore(ReadOnlyStore):
     def _asked(
         self, method: str, path: str, headers: dict[str, str] | None = None
     ) -> requests.Response:
-        # Bytes as they are, not as they are compressed on their way.
+        # The bytes of the file, without compression by the server.
         wanted = {"Accept-Encoding": "identity", **(headers or {})}
         response = self._answer(method, path, wanted)
         status = response.status_code
@@ -122,7 +122,7 @@ class HttpStore(ReadOnlyStore):
         )
 
     def _answer(self, method: str, path: str, headers: dict[str, str]) -> requests.Response:
-        """Returns the answer, after redirects; `requests` would follow them to anywhere."""
+        """Returns the answer, after safe redirects; `requests` would follow all of them."""
         url = f"{self._url}/{urllib.parse.quote(path)}"
         for _ in range(_MOST_REDIRECTS + 1):
             response = self._sent(method, path, url, headers)
@@ -133,7 +133,7 @@ class HttpStore(ReadOnlyStore):
             if not _may_lead(url, target):
                 raise self._odd(
                     path, f"a redirect to {clipped(parts_without_secrets(target))}",
-                    "if you trust what is there, give the address of that store",
+                    "if you trust that server, give the address of its store",
                 )  # fmt: skip
             url = target
         raise self._odd(path, f"more than {_MOST_REDIRECTS} redirects")
@@ -154,19 +154,19 @@ class HttpStore(ReadOnlyStore):
 
     def _blocks(self, path: str, response: requests.Response) -> Iterator[bytes]:
         length = response.headers.get("Content-Length", "")
-        came = 0
+        received = 0
         try:
             for block in response.raw.stream(BLOCK, decode_content=False):
-                came += len(block)
+                received += len(block)
                 yield block
         except (urllib3.exceptions.HTTPError, requests.RequestException, OSError) as error:
             raise self._silent(path, type(error).__name__) from error
-        if length.isdecimal() and came < int(length):
-            raise self._silent(path, f"{came:,} of {length} bytes came")
+        if length.isdecimal() and received < int(length):
+            raise self._silent(path, f"{received:,} of {length} bytes came")
 
     @property
     def _session(self) -> requests.Session:
-        """One for each thread: they are not made for several."""
+        """One for each thread: sessions are not thread-safe."""
         found: requests.Session | None = getattr(self._sessions, "one", None)
         if found is None:
             found = self._sessions.one = _Session()
@@ -178,7 +178,7 @@ class HttpStore(ReadOnlyStore):
         return StoreUnavailableError(
             f"{self.url} does not answer, or not well.",
             f"It was about {path}: {found}",
-            fix="see that the network and the server are there, then run the same again",
+            fix="check the network and the server, then run the same again",
         )
 
     def _odd(self, path: str, found: str, fix: str = "use a server for static files") -> StoreError:
@@ -198,9 +198,9 @@ def _joined(url: str, location: str) -> str:
 def _may_lead(here: str, there: str) -> bool:
     """Returns whether a redirect may be followed.
 
-    It stays with the same server, or leads from one certified server to another, as hubs do that
-    keep large files elsewhere. So no store reaches what this machine's own network answers without
-    a certificate, and nothing that was encrypted goes on in the clear.
+    It must stay on the same server, or lead from one certified server to another, as on hubs that
+    keep large files elsewhere. So no store can reach servers without a certificate in this
+    machine's own network, and an encrypted transfer is never continued unencrypted.
     """
     try:
         one, other = map(urllib.parse.urlsplit, (here, there))

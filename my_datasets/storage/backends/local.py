@@ -34,7 +34,7 @@ from my_datasets.storage.store import (
 )
 
 _LOCK = ".lock"
-# What is replaced is an index, or smaller.
+# Replaced files are indexes, or smaller.
 _MOST_REPLACED = 64 << 20
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 # Of file systems that have no hard links.
@@ -42,10 +42,10 @@ _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSY
 
 
 class LocalStore:
-    """A directory; see `Store`."""
+    """A store in a directory; see `Store`."""
 
     def __init__(self, directory: Path) -> None:
-        """Takes the directory, which is made when something is written."""
+        """Takes the directory, which is created by the first write."""
         self._root = Path(os.path.abspath(directory.expanduser()))
 
     def __repr__(self) -> str:
@@ -120,14 +120,14 @@ class LocalStore:
         target = self._contained(path)
         with _explained(path, self.url):
             target.parent.mkdir(parents=True, exist_ok=True)
-            with _alone(target):
+            with _locked(target):
                 try:
                     found = self.state(path, _MOST_REPLACED)[1]
                 except NotInStoreError:
                     found = None
                 if found != tag:
                     raise ChangedInStoreError(
-                        f"{path} in {self.url} was changed by somebody else.",
+                        f"{path} in {self.url} was changed by another process.",
                         fix="run the same again",
                     )
                 with self._partial() as partial:
@@ -177,10 +177,10 @@ class LocalStore:
         return target
 
     def _complete(self, begin: Path, end: Path, last: Sequence[str]) -> None:
-        """Moves what is not in the target yet, and discards the rest."""
+        """Moves the files that the target lacks, and discards the rest."""
         names = {path.name for path in begin.iterdir()} if begin.is_dir() else set()
         for name in [*sorted(names - set(last)), *(name for name in last if name in names)]:
-            with contextlib.suppress(FileNotFoundError):  # moved by somebody else
+            with contextlib.suppress(FileNotFoundError):  # moved by another process
                 if not (end / name).exists():
                     (begin / name).rename(end / name)
         _sync(end)
@@ -192,7 +192,7 @@ class LocalStore:
 
     @contextlib.contextmanager
     def _partial(self) -> Iterator[Path]:
-        """Gives a name for a file that is not whole yet, where it is not moved with others."""
+        """Yields a name for an unfinished file, in a folder that is not moved with others."""
         self._contained(f"{HALF_WRITTEN}/file")
         self._half_written.mkdir(parents=True, exist_ok=True)
         partial = self._half_written / secrets.token_hex(8)
@@ -203,8 +203,8 @@ class LocalStore:
 
 
 @contextlib.contextmanager
-def _alone(target: Path) -> Iterator[None]:
-    """Waits for others that replace a file; a signal ends the wait, but not what follows."""
+def _locked(target: Path) -> Iterator[None]:
+    """Waits for others that replace a file; a signal interrupts the wait, but not the block."""
     lock = filelock.FileLock(f"{target}{_LOCK}")
     lock.acquire()
     with interruption.postponed():
@@ -216,21 +216,21 @@ def _alone(target: Path) -> Iterator[None]:
 
 
 def _copy(source: Path | bytes, target: Path, sha256: str, on_bytes: OnBytes) -> None:
-    """Writes a durable copy of what has that SHA-256."""
-    found, told = hashlib.sha256(), 0
+    """Writes a durable copy of a source with the given SHA-256."""
+    found, reported = hashlib.sha256(), 0
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(target.open("xb", buffering=0))
         try:
             for block in _blocks(source):
                 found.update(block)
                 _write(file, block)
-                told += len(block)
+                reported += len(block)
                 on_bytes(len(block))
             if found.hexdigest() != sha256:
                 raise altered(source, sha256, found.hexdigest())
             os.fsync(file.fileno())
         except BaseException:
-            on_bytes(-told)
+            on_bytes(-reported)
             raise
 
 
@@ -269,12 +269,12 @@ def _put_if_absent(partial: Path, target: Path) -> None:
 
 
 def _sync(directory: Path) -> None:
-    """Makes the names in a directory durable."""
+    """Syncs the names in a directory to the disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     except OSError as error:
-        if error.errno != errno.EINVAL:  # of file systems that do not do this
+        if error.errno != errno.EINVAL:  # for file systems that do not support this
             raise
     finally:
         os.close(descriptor)
@@ -292,7 +292,7 @@ def _explained(path: str, url: str) -> Iterator[None]:
         raise
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise NotInStoreError(
-            f"{url} has no file {path}.", fix="look with my-datasets ls what is there"
+            f"{url} has no file {path}.", fix="list what is there with my-datasets ls"
         ) from error
     except FileExistsError as error:
         raise AlreadyInStoreError(

@@ -1,4 +1,4 @@
-"""Amazon S3, and what speaks its protocol."""
+"""Amazon S3, and stores with its protocol."""
 
 import base64
 import contextlib
@@ -37,7 +37,8 @@ try:
 except ModuleNotFoundError as missing:
     raise missing_dependency(missing.name or "boto3", needed_for="stores in S3") from missing
 
-# Copied within the store in one request, where S3 takes up to 5 GiB: one that lasts for seconds.
+# Size up to which a file is copied within the store in one request. S3 allows 5 GiB; this takes
+# seconds.
 _LARGEST_COPY = 1 << 30
 # S3 takes parts of 5 MiB to 5 GiB, 10,000 at most.
 _PART = 16 << 20
@@ -46,7 +47,7 @@ _SHA256 = "sha256"
 _CONNECTIONS = 32
 _MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 _CHANGED = frozenset({"412", "PreconditionFailed", "409", "ConditionalRequestConflict"})
-# What boto3 itself has tried again by then; a larger patience may still help.
+# Errors that boto3 has already retried; retrying for longer may still help.
 _PASSING = frozenset({
     "500", "502", "503", "504", "InternalError", "ServiceUnavailable", "SlowDown", "Throttling",
     "RequestTimeout", "RequestTimeTooSkewed", "OperationAborted", "429", "TooManyRequests",
@@ -63,13 +64,13 @@ class S3Store:
     def __init__(
         self, bucket: str, folder: str = "", *, part: int = _PART, anonymous: bool = False
     ) -> None:
-        """Connects when something is asked for.
+        """Connects on the first request.
 
         Args:
           bucket: The bucket.
-          folder: What all names begin with.
-          part: From which size on files go in parts, and how large those are.
-          anonymous: Use no credentials, for what everybody may read.
+          folder: The prefix of all names.
+          part: The size from which files are uploaded in parts, and the size of a part.
+          anonymous: Use no credentials, for public data.
         """
         self._bucket = bucket
         self._folder = folder.strip("/")
@@ -77,7 +78,7 @@ class S3Store:
         config = Config(
             retries={"mode": "standard", "max_attempts": 3},
             connect_timeout=15, read_timeout=60, max_pool_connections=_CONNECTIONS,
-            # Only what we ask for: not all that speak the protocol know newer checksums.
+            # Only the checksums that we request: not all servers support newer ones.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
             **({"signature_version": UNSIGNED} if anonymous else {}),
@@ -114,7 +115,7 @@ class S3Store:
                 self._require(page, "IsTruncated")
                 for one in page.get("Contents", ()):
                     path = one["Key"].removeprefix(f"{self._folder}/" if self._folder else "")
-                    if not path.endswith("/"):  # which consoles make for folders
+                    if not path.endswith("/"):  # placeholders that consoles create for folders
                         yield StoredFile(path, one["Size"], one["LastModified"].timestamp())
 
     def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
@@ -184,7 +185,7 @@ class S3Store:
         )
         self._require(begun, "UploadId")
         upload = {**where, "UploadId": begun["UploadId"]}
-        whole, told = hashlib.sha256(), 0
+        whole, reported = hashlib.sha256(), 0
         parts: list[dict[str, Any]] = []
         try:
             while data := file.read(part):
@@ -198,7 +199,7 @@ class S3Store:
                 parts.append(
                     {"PartNumber": number, "ETag": done["ETag"], "ChecksumSHA256": checksum}
                 )
-                told += len(data)
+                reported += len(data)
                 on_bytes(len(data))
             if whole.hexdigest() != sha256:
                 raise altered(source, sha256, whole.hexdigest())
@@ -207,7 +208,7 @@ class S3Store:
             )
             self._require(done, "ETag")
         except BaseException:
-            on_bytes(-told)
+            on_bytes(-reported)
             with contextlib.suppress(failures.BotoCoreError, failures.ClientError):
                 self._client.abort_multipart_upload(**upload)
             raise
@@ -223,7 +224,7 @@ class S3Store:
                 self._require(done, "ETag")
         except (AlreadyInStoreError, NotInStoreError) as error:
             raise ChangedInStoreError(
-                f"{path} in {self.url} was changed by somebody else.", fix="run the same again"
+                f"{path} in {self.url} was changed by another process.", fix="run the same again"
             ) from error
         return str(done["ETag"])
 
@@ -231,14 +232,14 @@ class S3Store:
         server_copy.move(self, self._copy, source, target, last)
 
     def _copy(self, source: str, target: str) -> None:
-        origin = {"Bucket": self._bucket, "Key": self._key(source)}
+        copy_source = {"Bucket": self._bucket, "Key": self._key(source)}
         with self._explained(source):
             # In parts, where it is too large for one request.
             config = TransferConfig(
                 multipart_threshold=_LARGEST_COPY, multipart_chunksize=_LARGEST_COPY,
                 use_threads=False,
             )  # fmt: skip
-            self._client.copy(origin, self._bucket, self._key(target), Config=config)
+            self._client.copy(copy_source, self._bucket, self._key(target), Config=config)
 
     def delete(self, path: str) -> None:
         with self._explained(path):
@@ -249,7 +250,7 @@ class S3Store:
             raise failures.ConnectionClosedError(endpoint_url=self.url)
 
     def _require(self, found: Mapping[str, Any], *fields: str) -> None:
-        """Sees that an answer has what all such answers have; otherwise its head was cut."""
+        """Checks that an answer has the usual fields; otherwise its head was truncated."""
         if not all(field in found for field in fields):
             raise failures.ConnectionClosedError(endpoint_url=self.url)
 
@@ -261,7 +262,7 @@ class S3Store:
         try:
             yield
         except failures.ClientError as error:
-            raise self._told(path, error) from error
+            raise self._translated(path, error) from error
         except (failures.NoCredentialsError, failures.PartialCredentialsError) as error:
             raise StoreError(
                 f"There are no credentials for {self.url}.",
@@ -272,10 +273,10 @@ class S3Store:
             raise StoreUnavailableError(
                 f"{self.url} does not answer, or not well.",
                 f"It was about {path}: {type(error).__name__}",
-                fix="see that the network and the endpoint are there, then run the same again",
+                fix="check the network and the endpoint, then run the same again",
             ) from error
 
-    def _told(self, path: str, error: failures.ClientError) -> StoreError:
+    def _translated(self, path: str, error: failures.ClientError) -> StoreError:
         code = str(error.response["Error"].get("Code", ""))
         status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
         if code == "NoSuchBucket":

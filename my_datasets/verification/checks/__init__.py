@@ -1,1 +1,1 @@
-"""One check per module: each takes a version, and yields issues."""
+"""Checks of a version's files, metadata and statistics; each yields issues."""

@@ -42,17 +42,17 @@ def check(subject: ComparedVersion, *, read: bool) -> Iterator[Issue]:
         for split in (said.splits.values() if said else ())
         for one in split.shards
     }
-    told = set()
+    reported = set()
     for name in sorted({*counts, *sizes}):
         for issue in _shard(subject.path / name, sizes.get(name), counts.get(name)):
-            told.add(issue.node)
+            reported.add(issue.node)
             yield issue
-    yield from _recorded(subject, {*counts, *sizes}, told, read=read)
+    yield from _recorded(subject, {*counts, *sizes}, reported, read=read)
     yield from _others(subject.path, {*counts, *sizes})
 
 
 def _recorded(
-    subject: ComparedVersion, shards: set[str], told: set[str], *, read: bool
+    subject: ComparedVersion, shards: set[str], reported: set[str], *, read: bool
 ) -> Iterator[Issue]:
     """Yields issues of sidecars and other files in the manifest."""
     made = subject.manifest
@@ -60,7 +60,7 @@ def _recorded(
         return
     of = {name: shard for shard in shards for name in sidecars.names_of(shard)}
     for name, one in sorted(made.files.items()):
-        if name not in told:
+        if name not in reported:
             what = f"{sidecars.kind_of(name)} of {of[name]}" if name in of else "file"
             yield from _file(subject.path / name, what, one, read=read)
     for name in sorted(of.keys() - made.files.keys()):

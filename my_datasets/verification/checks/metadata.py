@@ -38,19 +38,19 @@ def check(subject: ComparedVersion) -> Iterator[Issue]:
             )  # fmt: skip
     else:
         found = None
-    told = set(subject.manifest.metadata) if subject.manifest else set()
+    reported = set(subject.manifest.metadata) if subject.manifest else set()
     if misplaced:
-        told |= {"name", "configName", "version", "splits"}
-    yield from _edits(subject, told, of_features=found == said.schema)
+        reported |= {"name", "configName", "version", "splits"}
+    yield from _edits(subject, reported, of_features=found == said.schema)
     yield from _splits(subject)
 
 
-def _edits(subject: ComparedVersion, told: set[str], *, of_features: bool) -> Iterator[Issue]:
+def _edits(subject: ComparedVersion, reported: set[str], *, of_features: bool) -> Iterator[Issue]:
     """Yields each edited field of readable files.
 
     Args:
       subject: The version.
-      told: Fields of `dataset_info.json` that have another issue.
+      reported: Fields of `dataset_info.json` that have another issue.
       of_features: Whether to check `features.json`; no if it has another issue.
     """
     recorded = subject.manifest.metadata_copy if subject.manifest else {}
@@ -71,7 +71,7 @@ def _edits(subject: ComparedVersion, told: set[str], *, of_features: bool) -> It
     for name, field, recorded_value, value in found:
         if name == "features.json" and not of_features:
             continue
-        if name == "dataset_info.json" and field.partition(".")[0] in told:
+        if name == "dataset_info.json" and field.partition(".")[0] in reported:
             continue
         yield Issue(
             "other-metadata", name,

@@ -1,4 +1,7 @@
-"""Checks values against the builder's constraints and their type."""
+"""Checks values against constraints and types, for drift, and against the digests of splits.
+
+Digests also show examples that are in a split twice, or in two splits.
+"""
 
 import heapq
 import itertools
@@ -22,6 +25,8 @@ from my_datasets.metadata.content import Content
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.statistics.constraints import Constraint
 from my_datasets.statistics.drift import drifted
+
+_SHOWN = 3
 
 
 def check_noted_constraints(subject: ComparedVersion) -> Iterator[Issue]:
@@ -60,10 +65,10 @@ def check_constraints_again(
         found = examine.examine(
             subject.path, subject.declared, scratch, Examination(leaves, declared), workers=workers
         )
-        for feature, told in violations(found, declared):
+        for feature, found_value in violations(found, declared):
             yield Issue(
                 "constraint", f"feature {feature}", "Values violate the builder's constraints.",
-                ANEW, found=told,
+                ANEW, found=found_value,
             )  # fmt: skip
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -121,9 +126,6 @@ def _before(
     return (found[0], manifest) if manifest else None
 
 
-_SHOWN = 3
-
-
 def check_digests(said: Content | None, splits: Mapping[str, Sequence[Hashes]]) -> Iterator[Issue]:
     """Yields differences from the manifest, and duplicates within and across splits.
 
@@ -169,10 +171,14 @@ def _leak(
 ) -> Iterator[Issue]:
     count = 0
     places: list[tuple[int, int]] = []  # the first few
-    for here, there in hash_sets.pieces(parts, other_parts):
-        _, first, second = np.intersect1d(here.texts, there.texts, return_indices=True)
+    for first_piece, second_piece in hash_sets.pieces(parts, other_parts):
+        _, first, second = np.intersect1d(
+            first_piece.texts, second_piece.texts, return_indices=True
+        )
         count += len(first)
-        pairs = zip(here.places[first].tolist(), there.places[second].tolist(), strict=True)
+        pairs = zip(
+            first_piece.places[first].tolist(), second_piece.places[second].tolist(), strict=True
+        )
         places = heapq.nsmallest(_SHOWN, [*places, *pairs])
     if count:
         shown = ", ".join(f"{one} {a:,} and {other} {b:,}" for a, b in places)

@@ -112,7 +112,7 @@ class NearDuplicateCheck:
         for one, other in itertools.combinations(sides, 2):
             found = _pairs(sides[one], sides[other], most)
             if found.closest:
-                yield _told(sides[one], sides[other], (one, other), found)
+                yield _issue_of(sides[one], sides[other], (one, other), found)
 
     def _leave_out(self, leaf: Leaf, reason: str) -> None:
         self.not_checked.append(f"near-duplicates of feature {leaf.name or '(all)'}: {reason}")
@@ -131,8 +131,8 @@ def _pairs(one: Side, other: Side, most: float) -> Pairs:
     return near_pairs.find(sizes, one.bands(other, most), apart, most=most, shown=_SHOWN)
 
 
-def _told(one: Side, other: Side, names: tuple[str, str], found: Pairs) -> Issue:
-    counts = [int(side.copies[there].sum()) for side, there in
+def _issue_of(one: Side, other: Side, names: tuple[str, str], found: Pairs) -> Issue:
+    counts = [int(side.copies[copied].sum()) for side, copied in
               ((one, found.one), (other, found.other))]  # fmt: skip
     pairs = "; ".join(
         f"{names[0]}: {one.place(a)}, and {names[1]}: {other.place(b)} ({one.said(distance)})"

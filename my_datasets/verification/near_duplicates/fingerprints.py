@@ -1,4 +1,4 @@
-"""The hashes of images and texts of a split, and their distances.
+"""Pairs of near-duplicate images or texts of two splits, by their hashes.
 
 Similar items have the same key in at least one band, so only items that share a key are compared;
 sorting finds them.
@@ -32,6 +32,10 @@ Band = tuple[Keys, Iterable[Keys]]
 # The number of candidates to compare at once, and in all.
 _PAIRS_AT_ONCE = 1 << 20
 MOST = 1 << 30
+
+# If a smaller share of texts is distinct, they are names rather than texts.
+_DIFFERENT = 0.25
+_AT_ONCE = 1 << 16
 
 
 @dataclass
@@ -111,14 +115,11 @@ def _note(
     found.one[one[near]] = True
     found.other[other[near]] = True
     first = near[np.lexsort((other[near], one[near], distances[near]))][: shown + 1]
-    told = zip(distances[first].tolist(), one[first].tolist(), other[first].tolist(), strict=True)
+    nearest = zip(
+        distances[first].tolist(), one[first].tolist(), other[first].tolist(), strict=True
+    )
     # A pair may share several bands.
-    found.closest = heapq.nsmallest(shown, {*found.closest, *told})
-
-
-# If a smaller share of texts is distinct, they are names rather than texts.
-_DIFFERENT = 0.25
-_AT_ONCE = 1 << 16
+    found.closest = heapq.nsmallest(shown, {*found.closest, *nearest})
 
 
 class Side(ABC):

@@ -1,12 +1,13 @@
-"""Perceptual hashes of images, noted while reading shards; copies have similar hashes.
+"""Hashes of images and texts, noted while reading shards; similar items have similar hashes.
 
-The hash is that of `imagehash.phash`: which of the 64 lowest frequencies of a discrete cosine
-transform of the image, grey and shrunk to 32 x 32 pixels, are stronger than their median.
+The perceptual hash of an image is that of `imagehash.phash`: which of the 64 lowest frequencies of
+a discrete cosine transform of the image, grey and shrunk to 32 x 32 pixels, are stronger than their
+median.
 
 A text is the set of its five-character runs, in lower case, with everything but letters and digits
-replaced by single spaces. The share of equal members of two signatures estimates the Jaccard
-similarity of the sets. Implemented by `datasketch`; the method: A. Broder, "On the resemblance and
-containment of documents", Compression and Complexity of Sequences (1997).
+replaced by single spaces. Its MinHash signature is computed by `datasketch`; the share of equal
+members of two signatures estimates the Jaccard similarity of the sets. The method: A. Broder, "On
+the resemblance and containment of documents", Compression and Complexity of Sequences (1997).
 """
 
 import contextlib
@@ -34,6 +35,22 @@ SMALLEST = 32
 # The minimum standard deviation of gray levels, of 256, of an image that is not blank.
 _FLAT = 2.0
 
+_BITS_OF = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(
+    axis=1, dtype=np.uint8
+)
+Signatures = npt.NDArray[np.uint32]
+# Numbers in a signature; similarities have an error of about 0.04.
+SIZE = 128
+# A text: its example, its signature, and a hash of the signature.
+SIGNATURE_ROW = np.dtype([("example", "<i8"), ("hash", "<u8"), ("signature", "<u4", (SIZE,))])
+# Texts with fewer characters are similar by chance, or are names.
+SHORTEST = 32
+_RUN = 5
+# Runs to hash at once.
+_AT_ONCE = 1 << 16
+_NO_WORD = re.compile(r"[\W_]+")
+_MIX = np.uint64(0x9E3779B97F4A7C15)
+
 
 def has_images(leaf: Leaf) -> bool:
     """Returns whether a feature holds images that can be hashed."""
@@ -54,7 +71,7 @@ class ImageHashes:
 
     @contextlib.contextmanager
     def noting(self, target: Path) -> Iterator[Take]:
-        """See `observer.Watch`."""
+        """See `observer.ExampleObserver`."""
         begin = 0
         with target.open("wb") as file:
 
@@ -109,26 +126,6 @@ def distances(one: npt.NDArray[np.uint64], other: npt.NDArray[np.uint64]) -> npt
     return found
 
 
-_BITS_OF = np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).sum(
-    axis=1, dtype=np.uint8
-)
-
-
-Signatures = npt.NDArray[np.uint32]
-
-# Numbers in a signature; similarities have an error of about 0.04.
-SIZE = 128
-# A text: its example, its signature, and a hash of the signature.
-SIGNATURE_ROW = np.dtype([("example", "<i8"), ("hash", "<u8"), ("signature", "<u4", (SIZE,))])
-# Texts with fewer characters are similar by chance, or are names.
-SHORTEST = 32
-_RUN = 5
-# Runs to hash at once.
-_AT_ONCE = 1 << 16
-_NO_WORD = re.compile(r"[\W_]+")
-_MIX = np.uint64(0x9E3779B97F4A7C15)
-
-
 def has_texts(leaf: Leaf) -> bool:
     """Returns whether a feature holds texts."""
     return leaf.form == "bytes" and leaf.encoding == "none" and not leaf.shape and is_flat(leaf)
@@ -147,7 +144,7 @@ class TextSignatures:
 
     @contextlib.contextmanager
     def noting(self, target: Path) -> Iterator[Take]:
-        """See `observer.Watch`."""
+        """See `observer.ExampleObserver`."""
         begin = 0
         sign = SignatureMaker()
         with target.open("wb") as file:

@@ -1,4 +1,7 @@
-"""Notes the values of a split column, as the hashes by which rows are split."""
+"""Hashes of the values of a split column, noted while reading shards, and the distinct values.
+
+The hashes are those by which rows are split. Values within sequences count one by one.
+"""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,6 +26,13 @@ from my_datasets.verification.observer import ObservedShard, Take, shown
 
 Rows = npt.NDArray[np.int64]
 
+# A value in a shard: the MD5 by which rows are split, its first row, and its count. It has as many
+# bytes as the hash of an example, as `core.hash_sets` requires.
+ROW = np.dtype([("md5", "S16"), ("first", ">i8"), ("count", ">i8")])
+
+Keys = npt.NDArray[np.bytes_]
+Counts = npt.NDArray[np.int64]
+
 
 def is_flat(leaf: Leaf) -> bool:
     """Returns whether `flat` supports the feature: single values, or sequences of them."""
@@ -37,11 +47,6 @@ def flat(leaf: Leaf, column: Any) -> tuple[Any, Rows]:
         return column, np.arange(len(column))
     each = column.shape[1]
     return column.reshape(-1, *column.shape[2:]), np.repeat(np.arange(len(column)), each)
-
-
-# A value in a shard: the MD5 by which rows are split, its first row, and its count. It has as many
-# bytes as the hash of an example, as `core.hash_sets` requires.
-ROW = np.dtype([("md5", "S16"), ("first", ">i8"), ("count", ">i8")])
 
 
 def why_not(leaf: object) -> str | None:
@@ -67,7 +72,7 @@ class ColumnHashes:
 
     @contextlib.contextmanager
     def noting(self, target: Path) -> Iterator[Take]:
-        """See `observer.Watch`."""
+        """See `observer.ExampleObserver`."""
         parts: list[Array] = []
 
         def take(values: Any) -> None:
@@ -111,10 +116,6 @@ def hashes(salt: str, texts: pa.LargeBinaryArray) -> npt.NDArray[np.bytes_]:
     found = np.zeros((len(texts), 2), ">u8")
     found[:, 0], found[:, 1] = splitting.salted_md5(salt, texts)
     return found.view(ROW["md5"]).reshape(-1)
-
-
-Keys = npt.NDArray[np.bytes_]
-Counts = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""Checks splits that were made by hashes of groups or keys."""
+"""Checks splits that were made by hashes of groups or keys.
+
+`allowed` bounds how far a count may be from its share by chance.
+"""
 
 import bisect
 import heapq
@@ -18,6 +21,12 @@ from my_datasets.verification.splits.split_rules import Declaration, Hashed
 
 # The probability of a false alarm.
 LEVEL = 1e-9
+
+_SHOWN = 3
+_FIX = f"{ANEW}; if rows were moved on purpose, declare their new rule"
+# Misplaced groups are reported only if the probability is below this that the texts differ from
+# those of the source, as for dates that are stored as numbers.
+_SURE = 1e-6
 
 
 def log_bound(count: int, total: int, share: float) -> float:
@@ -61,13 +70,6 @@ def allowed(total: int, share: float, level: float = LEVEL) -> tuple[int, int]:
     return low, middle + max(0, beyond - 1)
 
 
-_SHOWN = 3
-_FIX = f"{ANEW}; if rows were moved on purpose, declare their new rule"
-# Misplaced groups are reported only if the probability is below this that the texts differ from
-# those of the source, as for dates that are stored as numbers.
-_SURE = 1e-6
-
-
 def check_groups(
     declaration: Declaration,
     rule: Hashed,
@@ -88,8 +90,8 @@ def check_groups(
       at_once: The approximate number of bytes of notes to process at once.
     """
     splits = list(declaration.splits.values())
-    shared = {pair: _Shared() for pair in itertools.combinations(splits, 2)}
-    alone = {split: _Alone() for split in splits}
+    shared = {pair: _SharedGroups() for pair in itertools.combinations(splits, 2)}
+    separate = {split: _SeparateGroups() for split in splits}
     groups = dict.fromkeys(splits, 0)
     for found in column.pieces(at_once):
         in_two: list[Keys] = [np.zeros(0, "S16")]
@@ -103,11 +105,11 @@ def check_groups(
             values = found[split]
             groups[split] += len(values.keys)
             # Groups in two splits have another issue.
-            alone[split].add(values, ~np.isin(values.keys, np.concatenate(in_two)), rule, part)
+            separate[split].add(values, ~np.isin(values.keys, np.concatenate(in_two)), rule, part)
     for (one, other), some in shared.items():
         if some.count:
-            yield _in_two(column, one, other, some)
-    yield from _elsewhere(declaration, rule, column, alone, not_checked)
+            yield _shared_issue(column, one, other, some)
+    yield from _misplaced_issues(declaration, rule, column, separate, not_checked)
     if shares:
         yield from check_shares(declaration, rule, groups, f"groups of {column.name}")
 
@@ -131,7 +133,7 @@ def check_shares(
             )  # fmt: skip
 
 
-class _Shared:
+class _SharedGroups:
     """Groups in two splits."""
 
     def __init__(self) -> None:
@@ -145,7 +147,7 @@ class _Shared:
         self.first = heapq.nsmallest(_SHOWN, [*self.first, *pairs])
 
 
-class _Alone:
+class _SeparateGroups:
     """Groups in one split only, some of which may belong in another split."""
 
     def __init__(self) -> None:
@@ -164,11 +166,11 @@ class _Alone:
         self.groups += int(chosen.sum())
         self.wrong += len(wrong)
         first = wrong[np.argsort(values.first[wrong])[:_SHOWN]]
-        told = [(int(values.first[i]), names[belongs[i]]) for i in first]
-        self.first = heapq.nsmallest(_SHOWN, [*self.first, *told])
+        misplaced = [(int(values.first[i]), names[belongs[i]]) for i in first]
+        self.first = heapq.nsmallest(_SHOWN, [*self.first, *misplaced])
 
 
-def _in_two(column: SplitColumn, one: str, other: str, some: _Shared) -> Issue:
+def _shared_issue(column: SplitColumn, one: str, other: str, some: _SharedGroups) -> Issue:
     shown = "; ".join(
         f"{column.value(one, a)}: {column.place(one, a)} and {column.place(other, b)}"
         for a, b in some.first
@@ -183,20 +185,21 @@ def _in_two(column: SplitColumn, one: str, other: str, some: _Shared) -> Issue:
     )  # fmt: skip
 
 
-def _elsewhere(
+def _misplaced_issues(
     declaration: Declaration,
     rule: Hashed,
     column: SplitColumn,
-    alone: Mapping[str, _Alone],
+    separate: Mapping[str, _SeparateGroups],
     not_checked: list[str],
 ) -> Iterator[Issue]:
-    total = sum(some.groups for some in alone.values())
-    wrong = sum(some.wrong for some in alone.values())
+    total = sum(some.groups for some in separate.values())
+    wrong = sum(some.wrong for some in separate.values())
     if not wrong:
         return
     # The expected share of misplaced groups if they were placed independently of the rule.
     by_chance = 1 - math.fsum(
-        alone[split].groups / total * rule.parts[part] for part, split in declaration.splits.items()
+        separate[split].groups / total * rule.parts[part]
+        for part, split in declaration.splits.items()
     )
     is_sure = log_bound(wrong, total, by_chance) < math.log(_SURE)
     if wrong / total >= by_chance or not is_sure:
@@ -205,12 +208,14 @@ def _elsewhere(
             "stored differently than in the source"
         )
         return
-    for split, some in alone.items():
+    for split, some in separate.items():
         if some.wrong:
-            yield _astray(declaration, column, split, some)
+            yield _misplaced_issue(declaration, column, split, some)
 
 
-def _astray(declaration: Declaration, column: SplitColumn, split: str, some: _Alone) -> Issue:
+def _misplaced_issue(
+    declaration: Declaration, column: SplitColumn, split: str, some: _SeparateGroups
+) -> Issue:
     def place(part: str) -> str:
         if not part:
             return "in no split"

@@ -1,4 +1,8 @@
-"""Checks splits against their declarations in the manifest, from the examples alone."""
+"""Checks splits against their declarations in the manifest, from the examples alone.
+
+`check_valued` and `check_stratified` check splits by values; `hashed_splits` checks those by
+hashes.
+"""
 
 import dataclasses
 import math
@@ -26,6 +30,9 @@ from my_datasets.verification.splits.column_hashes import (
 from my_datasets.verification.splits.split_rules import Declaration, Hashed, Stratified, ValueSplit
 
 _SHOWN = 5
+
+# The maximum number of issues.
+_MOST_ISSUES = 5
 
 
 def check_valued(
@@ -91,10 +98,6 @@ def _shown(values: tuple[object, ...]) -> str:
     return ", ".join(map(repr, values[:_SHOWN])) + more
 
 
-# The maximum number of issues.
-_MOST_TOLD = 5
-
-
 def check_stratified(
     declaration: Declaration,
     rule: Stratified,
@@ -113,23 +116,23 @@ def check_stratified(
     """
     shares = np.array(list(rule.parts.values()))
     splits = [declaration.splits[part] for part in rule.parts]
-    told: list[tuple[str, str, str, str]] = []
+    shown: list[tuple[str, str, str, str]] = []
     wrong = 0
     for found in column.pieces(at_once):
         counts, first = _table(found, splits)
         off = counts - _closest(counts, shares)
         is_wrong = np.abs(off).max(axis=1, initial=0) > (1 + slack if slack else 0)
         wrong += int(is_wrong.sum())
-        for row in np.flatnonzero(is_wrong)[: _MOST_TOLD - len(told)]:
+        for row in np.flatnonzero(is_wrong)[: _MOST_ISSUES - len(shown)]:
             at = int(np.argmax(np.abs(off[row])))
             some = next(i for i, count in enumerate(counts[row]) if count)
             total = _source_rows(int(counts[row].sum()), shares)
             expected = f"{counts[row, at] - off[row, at]:,} of {total:,}"
             value = column.value(splits[some], int(first[row, some]))
-            told.append((splits[at], value, f"{expected} for a share of {shares[at]:.4g}",
+            shown.append((splits[at], value, f"{expected} for a share of {shares[at]:.4g}",
                          f"{counts[row, at]:,}"))  # fmt: skip
-    for split, value, expected, has in told:
-        more = f" This is so for {wrong:,} values." if wrong > len(told) else ""
+    for split, value, expected, has in shown:
+        more = f" This is so for {wrong:,} values." if wrong > len(shown) else ""
         yield Issue(
             "stratum", f"split {split}, feature {column.name}, value {value}",
             f"The split has another share of the examples with this value than declared.{more}",
@@ -155,15 +158,15 @@ def _closest(counts: Counts, shares: npt.NDArray[np.float64]) -> Counts:
     If the shares leave out some rows, the number of rows in the source is unknown; then any number
     is possible that gives as many examples in all splits.
     """
-    kept = counts.sum(axis=1)
+    totals = counts.sum(axis=1)
     reached = np.cumsum(shares)
     if reached[-1] > 1 - 1e-9:
-        return _cut(kept, reached)
+        return _cut(totals, reached)
     best = np.full(counts.shape, np.iinfo(np.int32).max, np.int64)
-    least = np.floor((kept - 1) / reached[-1]).astype(np.int64)
+    least = np.floor((totals - 1) / reached[-1]).astype(np.int64)
     for more in range(math.ceil(2 / reached[-1]) + 2):
         expected = _cut(np.maximum(0, least + more), reached)
-        fits = (expected.sum(axis=1) == kept) & (
+        fits = (expected.sum(axis=1) == totals) & (
             np.abs(expected - counts).sum(axis=1) < np.abs(best - counts).sum(axis=1)
         )
         best[fits] = expected[fits]
@@ -177,9 +180,9 @@ def _cut(rows: Counts, reached: npt.NDArray[np.float64]) -> Counts:
     return found
 
 
-def _source_rows(kept: int, shares: npt.NDArray[np.float64]) -> int:
+def _source_rows(totals: int, shares: npt.NDArray[np.float64]) -> int:
     """Estimates the number of rows in the source."""
-    return round(kept / min(1.0, math.fsum(shares)))
+    return round(totals / min(1.0, math.fsum(shares)))
 
 
 class SplitDeclarations:

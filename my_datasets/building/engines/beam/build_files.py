@@ -1,8 +1,9 @@
 """The files that workers and the building process exchange during a build on Beam.
 
 They are in a place that all processes see. Each file is written elsewhere and synced before it gets
-its name, and never changes after that, so every file is complete, whoever wrote it and whatever
-died meanwhile. Reports are files, not elements of a pipeline, so that no runner can lose them.
+its name, and never changes after that, so every file is complete, whichever process wrote it and
+whatever died meanwhile. Reports are files, not elements of a pipeline, so that no runner can lose
+them. `opened_here` makes a run in such a place readable on this machine.
 """
 
 import errno
@@ -144,9 +145,9 @@ class BuildFiles:
         # Errors of the builder or its data come first; others may be their consequences.
         said.sort(key=lambda one: not one["is_ours"])
         if not said:
-            told = _told_by_runner(str(error))
-            if told is not None:
-                return told
+            reported = _told_by_runner(str(error))
+            if reported is not None:
+                return reported
             return BuildInterruptedError(
                 f"The runner failed while {stage}.",
                 f"It said: {_last_lines(str(error) or type(error).__name__)}",

@@ -30,11 +30,11 @@ __all__ = [
 def opened(job: Job, options: BuildOptions, how: BeamStage) -> Driver:
     """Returns a build, with the finished work of an earlier one."""
     how.check()
-    there = build_files.opened(how.place, {**how.identity, "engine": "beam"}, resume=options.resume)
+    work = build_files.opened(how.place, {**how.identity, "engine": "beam"}, resume=options.resume)
     return Driver(
-        job=job, options=options, how=how, work=there,
+        job=job, options=options, how=how, work=work,
         meter=Meter(options.report or log_progress),
-        surroundings=Surroundings(there.place, how.modules),
+        surroundings=Surroundings(work.place, how.modules),
     )  # fmt: skip
 
 

@@ -1,13 +1,17 @@
-"""Checks that a worker has the same environment as the building process.
+"""Python workers for Beam's runners on this machine, and the check of every worker's environment.
 
-The runner passes an address, and there provides the rest. Beam's own program, `boot`, is for
-containers: it creates an environment in `/opt/apache` for each worker, installs a pipeline's
-dependencies, and starts the `python` of its PATH. This one is the worker itself, in the Python that
-it is installed for, and installs nothing.
+`CheckedDoFn` fails on a worker whose environment differs from the building process's.
 
-Beam's own program, `worker_pool_main`, starts whichever `python` is in its PATH, never reads its
-output, so that the worker blocks, and listens on all interfaces, where anyone who reaches the port
-can run code. This one starts the Python that it runs in, and listens on the given interface only.
+`run_worker` is the program that `environment_type=PROCESS` starts. The runner passes an address,
+from which the worker asks for the rest. Beam's own program, `boot`, is for containers: it creates
+an environment in `/opt/apache` for each worker, installs a pipeline's dependencies, and starts the
+`python` of its PATH. Ours is the worker itself, in the Python that it is installed for, and
+installs nothing.
+
+`WorkerPool` serves runners with `environment_type=EXTERNAL`. Beam's own program,
+`worker_pool_main`, starts whichever `python` is in its PATH, never reads its output, so that the
+worker blocks, and listens on all interfaces, where anyone who reaches the port can run code. Ours
+starts the Python that it runs in, and listens on the given interface only.
 """
 
 import json
@@ -59,6 +63,24 @@ from my_datasets.errors import (
 # These determine the bytes of a record, or have objects that are pickled for workers.
 _DISTRIBUTIONS = ("apache-beam", "numpy", "pyarrow", "tensorflow", "tensorflow-datasets")
 
+_LOGGER = get_logger(__name__)
+# Its name: `setup.py` declares it, and pip installs it beside the `python` of the environment.
+PROGRAM = "my-datasets-beam-worker"
+# Options of pipelines with dependencies that workers must install or load first.
+_DEPENDENCY_OPTIONS = (
+    "requirements_file", "setup_file", "extra_package", "extra_packages", "files_to_stage",
+    "save_main_session",
+)  # fmt: skip
+# Error messages of Beam's Java runners.
+_NOT_STARTED = re.compile(r"Process died with exit code \d+|Cannot run program .*|error=\d+, .*")
+# Seconds that the runner has to answer.
+_ANSWER = 60.0
+
+# Not forked, because TensorFlow and gRPC have threads.
+_PROCESSES = multiprocessing.get_context("spawn")
+# Seconds that a worker has to end by itself once its runner stops it.
+_GRACE = 5.0
+
 
 def versions() -> dict[str, str]:
     """Returns the versions that must be the same in all processes."""
@@ -89,11 +111,11 @@ class Surroundings:
         Raises:
           BuildInterruptedError: Something is missing, or has another version.
         """
-        here = versions()
+        own = versions()
         others = [
-            f"{name} {here.get(name, 'none')} (the building process has {wanted})"
+            f"{name} {own.get(name, 'none')} (the building process has {wanted})"
             for name, wanted in self.versions.items()
-            if here.get(name) != wanted
+            if own.get(name) != wanted
         ]
         if others:
             raise self._error(
@@ -145,21 +167,6 @@ class CheckedDoFn(beam.DoFn):  # type: ignore[misc]
             self._surroundings.check()
 
 
-_LOGGER = get_logger(__name__)
-
-# Its name: `setup.py` declares it, and pip installs it beside the `python` of the environment.
-PROGRAM = "my-datasets-beam-worker"
-# Options of pipelines with dependencies that workers must install or load first.
-_BRINGING = (
-    "requirements_file", "setup_file", "extra_package", "extra_packages", "files_to_stage",
-    "save_main_session",
-)  # fmt: skip
-# Error messages of Beam's Java runners.
-_NOT_STARTED = re.compile(r"Process died with exit code \d+|Cannot run program .*|error=\d+, .*")
-# Seconds that the runner has to answer.
-_ANSWER = 60.0
-
-
 def configured(options: Mapping[str, object]) -> dict[str, object]:
     """Completes the options of a pipeline whose workers are processes of the runner.
 
@@ -182,12 +189,12 @@ def configured(options: Mapping[str, object]) -> dict[str, object]:
             fix=f'pass --beam-option environment_config=\'{{"command": "/ENV/bin/{PROGRAM}"}}'
             "', or leave it out if all machines have the environment at the same path",
         ) from error
-    brought = [name for name in _BRINGING if options.get(name)]
-    if Path(config["command"]).name == PROGRAM and brought:
+    unsupported = [name for name in _DEPENDENCY_OPTIONS if options.get(name)]
+    if Path(config["command"]).name == PROGRAM and unsupported:
         raise InvalidOptionError(
-            f"{PROGRAM} installs nothing, but {brought[0]} requires it.",
+            f"{PROGRAM} installs nothing, but {unsupported[0]} requires it.",
             fix="install everything in the environment of the workers, and leave out "
-            f"{brought[0]}; or pass Beam's own boot program as the command",
+            f"{unsupported[0]}; or pass Beam's own boot program as the command",
         )
     return {**options, "environment_config": json.dumps(config)}
 
@@ -285,12 +292,6 @@ def _refuse(info: beam_provision_api_pb2.ProvisionInfo) -> None:
             f"{PROGRAM} installs nothing, but the pipeline requires {', '.join(brought)}.",
             fix="install it in the environment of the workers",
         )
-
-
-# Not forked, because TensorFlow and gRPC have threads.
-_PROCESSES = multiprocessing.get_context("spawn")
-# Seconds that a worker has to end by itself once its runner stops it.
-_GRACE = 5.0
 
 
 class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type: ignore[misc]

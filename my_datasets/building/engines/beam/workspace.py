@@ -1,4 +1,4 @@
-"""Places where workers and the building process exchange files: usually a shared directory."""
+"""Where workers and the building process exchange files: a shared directory or an object store."""
 
 import hashlib
 import os
@@ -23,6 +23,11 @@ from my_datasets.storage.retry import RetryingStore
 _DRAFTS = "drafts"
 # Seconds: NFS clients cache a directory for up to 60 (acdirmax).
 _LATE = 75.0
+
+# The file that a build writes first, and by which workers recognize the place.
+_MARK = "place"
+# Files to remove at the same time.
+_AT_ONCE = 16
 
 
 class OpenFile(Protocol):
@@ -148,7 +153,7 @@ class SharedDirectory:
 
     @contextmanager
     def reading(self, name: str, size: int) -> Iterator[OpenFile]:  # noqa: ARG002
-        yield _Here(self.path / name)
+        yield _LocalFile(self.path / name)
 
     def sizes(self, folder: str) -> dict[str, int]:
         return dict(_files_below(os.fspath(self.path / folder)))
@@ -191,19 +196,13 @@ def _files_below(folder: str, prefix: str = "") -> Iterator[tuple[str, int]]:
 
 
 @dataclass(frozen=True)
-class _Here:
+class _LocalFile:
     """A file that needs no copy."""
 
     path: Path
 
     def bring(self, begin: int, end: int) -> None:
         """Does nothing."""
-
-
-# The file that a build writes first, and by which workers recognize the place.
-_MARK = "place"
-# Files to remove at the same time.
-_AT_ONCE = 16
 
 
 @cached_per_process(maxsize=32)

@@ -1,1 +1,1 @@
-"""Commands that create builders and prepared versions."""
+"""Commands that create and check builders, and build or adopt prepared versions."""

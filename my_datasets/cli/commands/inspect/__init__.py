@@ -1,1 +1,1 @@
-"""Commands that look at versions."""
+"""Commands that describe, verify, compare, measure and export versions."""

@@ -101,8 +101,10 @@ def made(
 
     cache = cache_dir("catalog")
     with progress_bar() as report:
-        kept = cache / "metadata" if cache else None
-        found = collect(source, keys=keys, cache=kept, with_examples=with_samples, report=report)
+        metadata = cache / "metadata" if cache else None
+        found = collect(
+            source, keys=keys, cache=metadata, with_examples=with_samples, report=report
+        )
         comparing = VersionComparer(cache / "changes" if cache else None, workers=workers)
         return write(
             found, to, title=title, address=address, comparing=comparing if with_changes else None,

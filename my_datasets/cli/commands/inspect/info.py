@@ -237,7 +237,7 @@ def _versions(builder: "tfds.core.DatasetBuilder", data_dir: str | None) -> list
     ]
 
 
-def _told(version: JsonObject) -> str:
+def _version_notes(version: JsonObject) -> str:
     built = "buildable" if version["buildable"] else "not buildable by the current code"
     notes = [
         "prepared" if version["prepared"] else "not prepared",
@@ -262,7 +262,7 @@ def _show(facts: JsonObject) -> None:
     if facts["supervised_keys"]:
         table.add_row("supervised", " -> ".join(map(str, facts["supervised_keys"])))
     for one in facts["versions"]:
-        table.add_row(f"version {one['version']}", plain(_told(one)))
+        table.add_row(f"version {one['version']}", plain(_version_notes(one)))
     for version, notes in facts["release_notes"].items():
         table.add_row(f"release {version}", plain(notes.strip()))
     for label in ("licence", "homepage", "citation", "description"):

@@ -78,15 +78,15 @@ def _rows(data_dir: Path) -> Iterator[Row]:
     for name in sorted({*packaged.datasets, *prepared}):
         dataset = packaged.datasets.get(name)
         offer = dataset.offer if dataset else DeclaredVersions()
-        there = prepared.get(name, {})
+        versions = prepared.get(name, {})
         reasons = {
             text: offer.blocked.reason(one.version, one.config) or one.metadata.blocked_reason
-            for text, one in there.items()
+            for text, one in versions.items()
         }
         yield Row(
             name=name,
             version=str(offer.current) if offer.current else None,
-            prepared=list(there),
+            prepared=list(versions),
             summary=dataset.summary if dataset else "",
             buildable=[str(version) for version in offer.built],
             blocked={text: reason for text, reason in reasons.items() if reason},

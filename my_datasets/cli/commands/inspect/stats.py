@@ -89,13 +89,13 @@ def _chosen(
 ) -> JsonObject:
     """Returns the statistics of some splits and features, or of all."""
     known = {name: list(split["features"]) for name, split in statistics.items()}
-    for wanted, there, what in (
+    for wanted, shown, what in (
         (splits, list(known), "split"),
         (features, sorted({name for some in known.values() for name in some}), "feature"),
     ):
         for name in wanted:
-            if name not in there:
-                raise click.BadParameter(f"there is no {what} {name}; there are {', '.join(there)}")
+            if name not in shown:
+                raise click.BadParameter(f"there is no {what} {name}; there are {', '.join(shown)}")
     return {
         name: {
             **split,
@@ -134,8 +134,8 @@ def _cells(one: JsonObject) -> tuple[str, ...]:
     notes = _notes(one)
     if one["kind"] == "label":
         return missing, "", "", "", "", _bars(list(one["classes"].values())), notes
-    told = {"number": one, "text": one.get("lengths", {}), "image": one.get("heights", {})}
-    numbers = told[one["kind"]]
+    distributions = {"number": one, "text": one.get("lengths", {}), "image": one.get("heights", {})}
+    numbers = distributions[one["kind"]]
     if "min" not in numbers:
         return missing, "", "", "", "", "", notes
     middle = f"{_short(numbers['mean'])} ± {_short(numbers['std'])}"
@@ -183,8 +183,8 @@ def _notes(one: JsonObject) -> str:
 
 
 def _named(values: list[tuple[object, int]], number: int) -> str:
-    told = [f"{_cut(str(value))} {count:,}" for value, count in values[:_NAMED]]
-    return ", ".join([*told, *(["…"] if number > _NAMED else [])])
+    frequent = [f"{_cut(str(value))} {count:,}" for value, count in values[:_NAMED]]
+    return ", ".join([*frequent, *(["…"] if number > _NAMED else [])])
 
 
 def _rounded(number: int) -> int:

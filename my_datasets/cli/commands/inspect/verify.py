@@ -234,7 +234,7 @@ def _show(report: "Report") -> None:
     counts = [(kind, sum(i.severity.value == kind for i in report.issues))
               for kind in ("error", "warning")]  # fmt: skip
     said = ", ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in counts if n)
-    looked = {
+    outcome = {
         "fast": "metadata and sizes", "bytes": "every byte", "deep": "every byte and example"
     }[report.level.value]  # fmt: skip
     again = ", rebuilt" if report.was_rebuilt else ""
@@ -242,7 +242,7 @@ def _show(report: "Report") -> None:
         again += f", {report.resumed:,} shards by an earlier run"
     out.print(
         bold(report.name),
-        f": {said or 'good'} ({looked} of "
+        f": {said or 'good'} ({outcome} of "
         f"{report.examples:,} examples, {human_size(report.bytes)}, {report.seconds:.1f} s{again})",
         sep="",
         soft_wrap=True,

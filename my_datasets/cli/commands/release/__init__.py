@@ -1,1 +1,1 @@
-"""Commands that publish, pull and look after releases."""
+"""Commands that publish, pull, list, lock, sign, yank and serve releases."""

@@ -86,10 +86,10 @@ def command(
 
 
 def _show(done: "Pulled") -> None:
-    came = f"{human_size(done.downloaded)} downloaded"
+    received = f"{human_size(done.downloaded)} downloaded"
     linked = f", {human_size(done.linked)} from other versions" if done.linked else ""
     splits = f", only {', '.join(done.splits)}" if done.splits is not None else ""
-    how = "already here" if done.was_there else f"{came}{linked}"
+    how = "already here" if done.was_there else f"{received}{linked}"
     console().print(
         bold(done.name),
         f": {how}{splits}, in {done.path}",

@@ -104,9 +104,9 @@ def _serve(
     ending = StopSignal(child_of)
 
     def ready(served: "RunningServer") -> None:
-        told = {"role": role, "url": address.url, "address": str(address), "pid": served.pid}
+        facts = {"role": role, "url": address.url, "address": str(address), "pid": served.pid}
         if as_json:
-            output.echo(json.dumps(told))
+            output.echo(json.dumps(facts))
         else:
             output.echo(f"The {role} is at {address.url}, process {served.pid}")
         sys.stdout.flush()

@@ -41,5 +41,5 @@ def command(
     if as_json:
         print_json(done.to_json())
         return
-    told = f": {done.release.message}" if done.release.message else ""
-    echo(f"{done.name} is {done.release.state.value}{told}")
+    reason = f": {done.release.message}" if done.release.message else ""
+    echo(f"{done.name} is {done.release.state.value}{reason}")

@@ -88,13 +88,13 @@ class ColumnMaker:
 
     def see(self, values: Array) -> None:
         """Learns from a batch of values."""
-        there = values[~self._missing(values)]
-        if not len(there):
+        present = values[~self._missing(values)]
+        if not len(present):
             return
         if isinstance(self._column, Numeric):
             # Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing
             # sample variances", 1979.
-            some = there.astype(np.float64)
+            some = present.astype(np.float64)
             count, mean = len(some), float(some.mean())
             total, distance = self._count + count, mean - self._mean
             self._squares += float(((some - mean) ** 2).sum())
@@ -102,9 +102,9 @@ class ColumnMaker:
             self._mean += distance * count / total
             self._count = total
         elif self._column.kind == "bucketised":
-            self._quantiles.add(there.astype(np.float32))
+            self._quantiles.add(present.astype(np.float32))
         else:
-            given = list(there) if self._dtype == "string" else there.astype(np.int64)
+            given = list(present) if self._dtype == "string" else present.astype(np.int64)
             self._layer.update_state(tf.constant(given))
 
     def learned(self) -> None:
@@ -217,9 +217,9 @@ class Quantiles:
             below = np.cumsum(self._counts)
             half = self._MOST // 2
             wanted = (below[-1] * np.arange(1, half + 1) + half - 1) // half
-            kept = np.unique(np.searchsorted(below, wanted))
-            self._values = self._values[kept]
-            self._counts = np.diff(below[kept], prepend=0)
+            positions = np.unique(np.searchsorted(below, wanted))
+            self._values = self._values[positions]
+            self._counts = np.diff(below[positions], prepend=0)
 
     def boundaries(self, parts: int) -> list[float]:
         """Returns the first number of each range except the first.

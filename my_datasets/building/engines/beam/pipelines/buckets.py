@@ -1,6 +1,7 @@
 """Buckets: ranges of hashes whose records one worker sorts in memory.
 
-A runner moves a value of a few megabytes at the cost of one record, and no coder decodes it.
+Records move between workers in blocks of a few megabytes, framed and with their index: a runner
+moves such a value at the cost of one record, and no coder decodes it.
 """
 
 import itertools
@@ -32,6 +33,15 @@ _COLUMNS: dict[str, type[np.generic]] = {
     "witness": np.uint8,
 }
 _HEAD = struct.Struct("<QQQ")  # number of records, their bytes, bytes of their keys
+
+# The most bytes of a bucket, about: a worker has it in memory twice, with its index, and the runner
+# may keep a copy of its own.
+MOST_BYTES = 32 << 20
+# ... and the most as a part of a worker's memory.
+_OF_MEMORY = 1 / 16
+# The number of buckets to aim at, so that all workers are busy, and the least bytes of each.
+_WANTED = 64
+_LEAST_BYTES = 1 << 20
 
 
 def packed(index: Columns, data: Bytes, keys: Bytes) -> bytes:
@@ -78,16 +88,6 @@ def ranges(sizes: npt.NDArray[np.uint64], begin: int, end: int) -> Iterator[tupl
         last = max(first + 1, int(np.searchsorted(ends, before + BLOCK_BYTES, side="right")))
         yield begin + first, begin + last
         first = last
-
-
-# The most bytes of a bucket, about: a worker has it in memory twice, with its index, and the runner
-# may keep a copy of its own.
-MOST_BYTES = 32 << 20
-# ... and the most as a part of a worker's memory.
-_OF_MEMORY = 1 / 16
-# The number of buckets to aim at, so that all workers are busy, and the least bytes of each.
-_WANTED = 64
-_LEAST_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,7 @@
-"""The first stage, in the building process: runs what is not generated yet on Beam."""
+"""The first stage, in the building process: generates on Beam what is not generated yet.
+
+A builder may also compute metadata on Beam: a value for each key, which is stored with the work.
+"""
 
 import functools
 import hashlib
@@ -134,7 +137,7 @@ def _gather(
     pipeline = driver.how.pipeline if of_builder else None
     if pipeline is None:
         pipeline = driver.how.submission.pipeline()
-    here: list[ProcessLocal] = []
+    local: list[ProcessLocal] = []
     if tasks:
         inputs = driver.job.inputs
         gatherings = [_gathering(driver, item) for item in inputs]
@@ -148,10 +151,10 @@ def _gather(
                 files = driver.work.write_tasks("units", tasks)
         else:
             items = [ProcessLocal.kept(task.item) for task in tasks]
-            here = [*map(ProcessLocal.kept, generators), *items]
-            generators = [*here[: len(generators)]]
-            kept = (replace(task, item=item) for task, item in zip(tasks, items, strict=True))
-            files = driver.work.write_tasks("units", kept)
+            local = [*map(ProcessLocal.kept, generators), *items]
+            generators = [*local[: len(generators)]]
+            stored = (replace(task, item=item) for task, item in zip(tasks, items, strict=True))
+            files = driver.work.write_tasks("units", stored)
         generating.add_units(pipeline, files, gatherings, generators, driver.surroundings)
     for item in collections:
         driver.forget_generated(item.name)
@@ -163,7 +166,7 @@ def _gather(
     try:
         result = driver.run_pipeline("generating", pipeline, _look(driver))
     finally:
-        for one in here:
+        for one in local:
             one.forget()
     if of_builder:
         driver.how.ended(result)

@@ -1,7 +1,8 @@
-"""Tallies, which detect examples that were lost, duplicated or changed by a runner.
+"""The runs and reports that workers write in the first stage, and which of them count.
 
-A tally is computed where examples are encoded, and again from the bytes of the written shards.
-Beam's own counters are not used: they said 18,000 when 17,948 examples had been written.
+Checksum totals detect examples that a runner lost, duplicated or changed. They are computed where
+examples are encoded, and again from the bytes of the written shards. Beam's own counters are not
+used: they said 18,000 when 17,948 examples had been written.
 
 A runner may repeat a unit, and a bundle may die half-way. So all runs of one bundle are marked with
 its attempt, and the building process uses, for each unit, the runs of one finished attempt. The
@@ -31,6 +32,18 @@ from my_datasets.records.tf_example.pieces import Bytes
 
 _WRAP = 1 << 64
 
+# The part of a worker's memory for records that wait to be written as a run.
+_HELD = 0.125
+# Hashes of a run to report where they are not spread evenly.
+_SAMPLES = 64
+# The suffix of reports, and of no other file in their folder.
+REPORT = ".report.json"
+
+_LOGGER = get_logger(__name__)
+COMMITTED = "committed.json"
+_CHOSEN = "chosen.json"
+_NAMES = "units.json"
+
 
 @dataclass(frozen=True)
 class ChecksumTotals:
@@ -53,7 +66,7 @@ class ChecksumTotals:
 
     @classmethod
     def from_json(cls, entry: list[int]) -> "ChecksumTotals":
-        """Returns the tally of a report's entry."""
+        """Returns the totals in a report's entry."""
         return cls(*entry)
 
     def __str__(self) -> str:
@@ -63,7 +76,7 @@ class ChecksumTotals:
 def of_some(
     data: Bytes, ends: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> ChecksumTotals:
-    """Returns the tally of some framed records.
+    """Returns the totals of some framed records.
 
     Args:
       data: Bytes that contain the records.
@@ -78,7 +91,7 @@ def of_some(
 def by_unit(
     data: Bytes, sizes: npt.NDArray[np.uint64], units: npt.NDArray[np.uint32]
 ) -> dict[int, ChecksumTotals]:
-    """Returns the tally of each unit.
+    """Returns the totals of each unit.
 
     Args:
       data: Adjacent framed records.
@@ -102,14 +115,6 @@ def _footers(data: Bytes, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]
         (len(data) - tfrecord.FOOTER + 1,), "<u4", data, strides=(1,)
     )
     return last[ends - tfrecord.FOOTER].astype(np.uint32)
-
-
-# The part of a worker's memory for records that wait to be written as a run.
-_HELD = 0.125
-# Hashes of a run to report where they are not spread evenly.
-_SAMPLES = 64
-# The suffix of reports, and of no other file in their folder.
-REPORT = ".report.json"
 
 
 @dataclass(frozen=True)
@@ -172,13 +177,6 @@ def _samples(run: Run) -> list[int]:
     at = np.linspace(0, run.data_bytes, min(run.count, _SAMPLES), endpoint=False)
     rows = np.minimum(np.searchsorted(run.mapped("begin"), at), run.count - 1)
     return [int(value) for value in run.mapped("high")[np.unique(rows)]]
-
-
-_LOGGER = get_logger(__name__)
-
-COMMITTED = "committed.json"
-_CHOSEN = "chosen.json"
-_NAMES = "units.json"
 
 
 @dataclass(frozen=True)
@@ -286,17 +284,17 @@ def _of_collection(
         for report in attempt.reports:
             _add(found, report, is_witness=name not in committed)
     for number, (name, said) in enumerate(sorted(committed.items())):
-        there = attempts.get(name, _Attempt())
-        seen = sum(state.seen for state in there.units.values())
-        if (len(there.reports), seen) != (said["reports"], said["seen"]):
+        found_attempt = attempts.get(name, _Attempt())
+        seen = sum(state.seen for state in found_attempt.units.values())
+        if (len(found_attempt.reports), seen) != (said["reports"], said["seen"]):
             raise LostExamplesError(
                 f"A part of split {item.name!r} is not as it was written.",
                 f"Expected: {said['seen']:,} examples in {said['reports']} runs; found: "
-                f"{seen:,} in {len(there.reports)}",
+                f"{seen:,} in {len(found_attempt.reports)}",
                 f"In {work.place}",
                 fix="run the same again; if it fails again, please report it",
             )
-        found.state.units[number] = there.units[0]
+        found.state.units[number] = found_attempt.units[0]
     return found
 
 

@@ -23,9 +23,9 @@ def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[SortedBucket]]:
     inputs = driver.job.inputs
     driver.meter.begin("sorting", expected_bytes=sum(one.data_bytes for one in found))
     sortings = [_sorting(driver, *pair) for pair in zip(inputs, found, strict=True)]
-    there: list[dict[int, SortedBucket]] = [{} for _ in sortings]
+    sorted_buckets: list[dict[int, SortedBucket]] = [{} for _ in sortings]
     are_all_sorted = driver.work.read_json(_ALL_SORTED) is not None
-    waves = _waves(driver, sortings, there)
+    waves = _waves(driver, sortings, sorted_buckets)
     if waves and are_all_sorted:
         raise LostExamplesError(
             f"Sorted parts are missing in {driver.work.place}.",
@@ -40,7 +40,7 @@ def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[SortedBucket]]:
     for wave in waves:
         _sort_wave(driver, sortings, found, wave)
     try:
-        parts = driver.patiently(lambda: _reconciled(driver, sortings, found, there))
+        parts = driver.patiently(lambda: _reconciled(driver, sortings, found, sorted_buckets))
     except LostExamplesError:
         for item in inputs:
             driver.forget_parts(item.name)  # so that the next build makes them again
@@ -55,12 +55,12 @@ def _reconciled(
     driver: Driver,
     sortings: Sequence[Sorting],
     found: Sequence[Gathered],
-    there: Sequence[dict[int, SortedBucket]],
+    sorted_buckets: Sequence[dict[int, SortedBucket]],
 ) -> list[list[SortedBucket]]:
     """Returns the parts of each split; raises `LostExamplesError` unless their totals match."""
-    left = _left(sortings, there)
-    _read_parts(driver, sortings, left, there)
-    parts = [[each[number] for number in sorted(each)] for each in there]
+    left = _left(sortings, sorted_buckets)
+    _read_parts(driver, sortings, left, sorted_buckets)
+    parts = [[each[number] for number in sorted(each)] for each in sorted_buckets]
     for item, one, its in zip(driver.job.inputs, found, parts, strict=True):
         total = sum((part.kept + part.dropped for part in its), ChecksumTotals())
         if total != one.tally:
@@ -75,10 +75,12 @@ def _forget_runs(driver: Driver) -> None:
         place.forget(driver.work.generated(item.name), runs.SUFFIX)
 
 
-def _left(sortings: Sequence[Sorting], there: Sequence[dict[int, SortedBucket]]) -> list[list[int]]:
+def _left(
+    sortings: Sequence[Sorting], sorted_buckets: Sequence[dict[int, SortedBucket]]
+) -> list[list[int]]:
     return [
         [number for number in range(one.buckets.count) if number not in parts]
-        for one, parts in zip(sortings, there, strict=True)
+        for one, parts in zip(sortings, sorted_buckets, strict=True)
     ]
 
 
@@ -124,11 +126,11 @@ def _sorting(driver: Driver, item: SplitInput, found: Gathered) -> Sorting:
 
 
 def _waves(
-    driver: Driver, sortings: Sequence[Sorting], there: Sequence[dict[int, SortedBucket]]
+    driver: Driver, sortings: Sequence[Sorting], sorted_buckets: Sequence[dict[int, SortedBucket]]
 ) -> list[list[tuple[int, ...]]]:
     """Returns, for each pipeline, the buckets of each split that it sorts."""
-    _read_parts(driver, sortings, [range(one.buckets.count) for one in sortings], there)
-    left = _left(sortings, there)
+    _read_parts(driver, sortings, [range(one.buckets.count) for one in sortings], sorted_buckets)
+    left = _left(sortings, sorted_buckets)
     at_once = driver.how.submission.at_once(driver.options.memory)
     if at_once is None:
         return [[tuple(numbers) for numbers in left]] if any(left) else []
@@ -143,10 +145,10 @@ def _read_parts(
     driver: Driver,
     sortings: Sequence[Sorting],
     wanted: Sequence[Sequence[int]],
-    there: Sequence[dict[int, SortedBucket]],
+    sorted_buckets: Sequence[dict[int, SortedBucket]],
 ) -> None:
     work = driver.work
-    for one, numbers, parts in zip(sortings, wanted, there, strict=True):
+    for one, numbers, parts in zip(sortings, wanted, sorted_buckets, strict=True):
         folder = work.parts(one.buckets.split)
         sizes = {f"{folder}/{name}": size for name, size in work.place.sizes(folder).items()}
         names = {number: work.part(one.buckets.split, number) + REPORT for number in numbers}

@@ -141,7 +141,7 @@ class CutRuns(CheckedDoFn):
         with self._work.telling_failures():
             edges = self._edges_of(split)
             with build_files.opened_here(self._work.place, counted.run) as run:
-                here = replace(counted, run=run.run)
+                part_run = replace(counted, run=run.run)
                 high = run.run.mapped("high")
                 for first, last in self._wanted[split].ranges:
                     begin = int(np.searchsorted(high, edges[first - 1])) if first else 0
@@ -149,7 +149,7 @@ class CutRuns(CheckedDoFn):
                     end = len(high) if is_last else int(np.searchsorted(high, edges[last - 1]))
                     run.bring(begin, end, with_keys=True)
                     for bucket, rows in _by_bucket(high[begin:end], edges, begin):
-                        for block in _blocks(here, *rows):
+                        for block in _blocks(part_run, *rows):
                             yield split * _SPLIT + bucket, block
 
     def _edges_of(self, split: int) -> npt.NDArray[np.uint64]:
@@ -230,8 +230,8 @@ def _write(
             run = replace(runs.write(path, index, records, no_keys, order), path=f"{name}{PART}")
             work.place.put(path, run.path)
         said = asdict(run)
-    kept = _tally(records, order)
-    report = {"run": said, "kept": kept.to_json(), "dropped": dropped.to_json()}
+    totals = _tally(records, order)
+    report = {"run": said, "kept": totals.to_json(), "dropped": dropped.to_json()}
     work.write_json(f"{name}{REPORT}", report)
 
 
@@ -257,17 +257,17 @@ def _chosen(
     again = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
     if not again.any() and not index["witness"].any():
         return order, over
-    kept, dropped = [], [over]
+    groups_kept, dropped = [], [over]
     starts = np.flatnonzero(np.concatenate([[True], ~again]))
     for group in np.split(order, starts[1:]):
         if len(group) == 1 and not index["witness"][group[0]]:
-            kept.append(group)
+            groups_kept.append(group)
             continue
         for same in _of_one_key(sorting, group, keys):
             first, others = _first(sorting, same, index, records, keys)
-            kept.append(np.array([first]))
+            groups_kept.append(np.array([first]))
             dropped.append(others)
-    return np.concatenate([none, *kept]), np.concatenate(dropped)
+    return np.concatenate([none, *groups_kept]), np.concatenate(dropped)
 
 
 def _of_one_key(sorting: Sorting, group: _Rows, keys: pa.LargeBinaryArray) -> Iterator[_Rows]:

@@ -1,4 +1,8 @@
-"""What the three stages of a build on Beam share in the building process."""
+"""What the three stages of a build on Beam share in the building process.
+
+`Driver` runs pipelines, and shows their progress by the files in the work directory, because not
+every runner reports progress.
+"""
 
 import logging
 import threading
@@ -27,6 +31,8 @@ _LOGGER = get_logger(__name__)
 # million files takes a while.
 _EVERY = 2.0
 _TIMES = 20
+
+_Found = TypeVar("_Found")
 
 
 @contextmanager
@@ -78,9 +84,6 @@ class NewFiles:
         ]
         self._known |= {name.removeprefix(f"{self._folder}/") for name, _ in new}
         return new
-
-
-_Found = TypeVar("_Found")
 
 
 def _is_no_interruption(record: logging.LogRecord) -> bool:

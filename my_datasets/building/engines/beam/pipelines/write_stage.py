@@ -1,4 +1,7 @@
-"""The third stage, in the building process: cuts shards, writes them on Beam, checks totals."""
+"""The third stage: the pipeline that writes shards from parts, and the process that runs it.
+
+The building process cuts shards, writes them on Beam, and checks the totals of what was written.
+"""
 
 import itertools
 import pickle
@@ -175,9 +178,9 @@ class WriteShards(CheckedDoFn):
 def _records(place: Place, task: ShardTask) -> Iterator[tuple[Bytes, Columns]]:
     """Yields the framed records of a shard, in portions, with their hashes and sizes."""
     for part, first, last in task.pieces:
-        with build_files.opened_here(place, part) as here:
-            here.bring(first, last)
-            yield from _portions(here.run, first, last)
+        with build_files.opened_here(place, part) as local:
+            local.bring(first, last)
+            yield from _portions(local.run, first, last)
 
 
 def _portions(run: Run, first: int, last: int) -> Iterator[tuple[Bytes, Columns]]:
@@ -232,14 +235,14 @@ def write(
       MyDatasetsError: See `engine.build`.
     """
     inputs = driver.job.inputs
-    kept = [sum((part.kept for part in its), ChecksumTotals()) for its in parts]
-    driver.meter.begin("writing", expected_bytes=sum(one.bytes for one in kept))
-    tasks = [_tasks(driver, *each) for each in zip(inputs, parts, kept, strict=True)]
-    there = _written(driver, tasks)
-    left = [one for some in tasks for one in some if one.name not in there]
+    totals = [sum((part.kept for part in its), ChecksumTotals()) for its in parts]
+    driver.meter.begin("writing", expected_bytes=sum(one.bytes for one in totals))
+    tasks = [_tasks(driver, *each) for each in zip(inputs, parts, totals, strict=True)]
+    done = _written(driver, tasks)
+    left = [one for some in tasks for one in some if one.name not in done]
     if left:
         _write_shards(driver, left)
-    every = list(zip(inputs, found, tasks, kept, strict=True))
+    every = list(zip(inputs, found, tasks, totals, strict=True))
 
     def look() -> list[SplitResult]:
         written = _written(driver, tasks)
@@ -285,9 +288,9 @@ def _written(driver: Driver, tasks: Sequence[Sequence[ShardTask]]) -> dict[str, 
 
 
 def _tasks(
-    driver: Driver, item: SplitInput, parts: Sequence[SortedBucket], kept: ChecksumTotals
+    driver: Driver, item: SplitInput, parts: Sequence[SortedBucket], totals: ChecksumTotals
 ) -> list[ShardTask]:
-    count, size = _wanted(driver, item, parts, kept)
+    count, size = _wanted(driver, item, parts, totals)
     num_bytes = size - count * tfrecord.OVERHEAD
     number = local_writing.number_of_shards(driver.job, item, num_bytes, count)
     names = [driver.job.shard_name(item.name, i, number) for i in range(number)]
@@ -295,20 +298,20 @@ def _tasks(
 
 
 def _wanted(
-    driver: Driver, item: SplitInput, parts: Sequence[SortedBucket], kept: ChecksumTotals
+    driver: Driver, item: SplitInput, parts: Sequence[SortedBucket], totals: ChecksumTotals
 ) -> tuple[int, int]:
     """Returns how many records to write, and their size with framing."""
     most = driver.job.max_examples
-    if item.collection is None or most is None or most >= kept.count:
-        return kept.count, kept.bytes
+    if item.collection is None or most is None or most >= totals.count:
+        return totals.count, totals.bytes
     count = size = 0
     for run in (part.run for part in parts if part.run is not None):
         rows = min(run.count, most - count)
         if not rows:
             break
         count += rows
-        with build_files.opened_here(driver.work.place, run) as here:
-            size += int(here.run.mapped("size")[:rows].sum())
+        with build_files.opened_here(driver.work.place, run) as local:
+            size += int(local.run.mapped("size")[:rows].sum())
     return count, size
 
 
@@ -325,7 +328,7 @@ def _look(driver: Driver) -> Callable[[], None]:
 
 
 def _result(
-    item: SplitInput, found: Gathered, tasks: Sequence[ShardTask], kept: ChecksumTotals,
+    item: SplitInput, found: Gathered, tasks: Sequence[ShardTask], totals: ChecksumTotals,
     there: Mapping[str, WrittenShard],
 ) -> SplitResult:  # fmt: skip
     """Returns the result of a split; raises unless its shards are complete and add up."""
@@ -338,9 +341,9 @@ def _result(
     total = sum((one.tally for one in written), ChecksumTotals())
     expected = sum(task.count for task in tasks)
     # If the examples are limited, only their number is known beforehand.
-    is_right = total == kept if expected == kept.count else total.count == expected
+    is_right = total == totals if expected == totals.count else total.count == expected
     if not is_right:
-        raise run_files.lost(item.name, "written", kept, total)
+        raise run_files.lost(item.name, "written", totals, total)
     shards = tuple(
         ShardContent(one.name, one.bytes, one.count, one.sha256)
         for one in (each.shard for each in written)

@@ -1,4 +1,4 @@
-"""Runs Beam's pipelines on Dask.
+"""Runs Beam's pipelines on a Dask cluster: an existing one, or processes of this machine.
 
 Beam 2.77 has a `DaskRunner`, but it computes only the last collection, drops what `finish_bundle`
 yields, does not distribute in `Reshuffle`, and has no metrics: TFDS's writer fails on it, and
@@ -33,6 +33,17 @@ _RESHUFFLE = common_urns.composites.RESHUFFLE
 # Chunks of a collection per worker thread: several, so that the last ones to finish are short.
 _CHUNKS_PER_THREAD = 4
 _LEAST_CHUNKS = 8
+
+# Seconds that a scheduler has to answer.
+_TIMEOUT = 10
+# Seconds for a dead worker to restart, which imports TensorFlow, and between two attempts.
+_PATIENCE, _PAUSE = 60.0, 0.5
+# A module for workers of this machine. Ctrl-C goes to all processes of a terminal, and a service
+# manager's SIGTERM to all of a service, but the building process stops the workers.
+_LEAVE_SIGNALS = """import signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, lambda *_: None)
+"""
 
 
 class DaskRunner(runner.PipelineRunner):  # type: ignore[misc]
@@ -263,18 +274,6 @@ class _Translation:
 
 def _nothing(_: object) -> None:
     """Drops a result, so that Dask computes it but does not keep it."""
-
-
-# Seconds that a scheduler has to answer.
-_TIMEOUT = 10
-# Seconds for a dead worker to restart, which imports TensorFlow, and between two attempts.
-_PATIENCE, _PAUSE = 60.0, 0.5
-# A module for workers of this machine. Ctrl-C goes to all processes of a terminal, and a service
-# manager's SIGTERM to all of a service, but the building process stops the workers.
-_LEAVE_SIGNALS = """import signal
-signal.signal(signal.SIGINT, signal.SIG_IGN)
-signal.signal(signal.SIGTERM, lambda *_: None)
-"""
 
 
 class Cluster:
