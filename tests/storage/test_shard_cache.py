@@ -323,7 +323,7 @@ def test_a_thread_that_waits_for_a_file_does_not_wait_for_its_reader(shelf):
         descriptors = Path("/proc/self/fd").iterdir()
         return sum(os.path.realpath(one) == str(partial) for one in descriptors)
 
-    with ThreadPoolExecutor(1) as pool, shard_cache._alone(partial) as file:
+    with ThreadPoolExecutor(1) as pool, shard_cache._locked_partial(partial) as file:
         waiting = pool.submit(brought, shelf, 1)
         while times_open() < 2:
             time.sleep(0.01)
