@@ -53,7 +53,7 @@ def test_no_memory_is_told_as_what_it_is(name, version, tmp_path):
     shown = done.stderr.rpartition("Error: ")
     assert done.returncode == 1, done
     assert shown[2].startswith("The system gives this process no more memory."), done
-    assert "Fix: give it more" in shown[2]
+    assert "Fix: raise the limit" in shown[2]
     assert "Traceback" not in done.stderr
     assert NAME not in printed + shown[2]  # nothing is said of the data
     assert not (tmp_path / "new").exists()

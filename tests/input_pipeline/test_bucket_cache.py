@@ -340,7 +340,7 @@ def test_threads_share_a_spool(store, tmp_path):
 
 def test_datasets_in_a_store_are_not_mixed(store, tmp_path):
     made = plan("far", data_dir=store[0], shards_dir=tmp_path)
-    with pytest.raises(InvalidOptionError, match="copy them here"):
+    with pytest.raises(InvalidOptionError, match="copy them to this machine"):
         my_datasets.mix([made, made])
 
 
@@ -350,7 +350,7 @@ def test_what_is_wrong_is_said(store, tmp_path):
     for reference in ("far:2.*.*", "nothing"):
         with pytest.raises(NotPreparedError):
             plan(reference, data_dir=url, shards_dir=tmp_path)
-    with pytest.raises(InvalidOptionError, match="copy the version here"):
+    with pytest.raises(InvalidOptionError, match="copy the version to this machine"):
         plan("far", data_dir=url, shards_dir=tmp_path, bucket_by="text")
     with pytest.raises(InvalidOptionError, match="shuffle_window=-1"):
         plan("far", data_dir=url, shards_dir=tmp_path, shuffle_window=-1)

@@ -76,7 +76,7 @@ def test_what_is_withdrawn(ledger, tmp_path, built):
         pull("released:1.1.0", ledger.store, tmp_path)
     with pytest.raises(YankedError, match=MESSAGE):
         pull("released:*.1.*", ledger.store, tmp_path)
-    with pytest.raises(ReleaseConflictError, match="withdrawn"):
+    with pytest.raises(ReleaseConflictError, match="published and yanked"):
         publish(str(built("1.1.0")), ledger.store)
     assert list(ledger.store.list("released/1.1.0"))  # the bytes stay
     admin.yank(ledger, "released:1.1.0", MESSAGE)  # a second time nothing happens

@@ -130,7 +130,7 @@ def test_a_full_disk_on_a_worker_is_told_as_one(tmp_path, monkeypatch):
     def full(path, *_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
-    monkeypatch.setattr(shard_writing, "write", full)
+    monkeypatch.setattr(shard_writing, "write_shard", full)
     with pytest.raises(errors.DiskFullError, match="The disk is full"):
         build(toys.InUnits, tmp_path, engine="beam")
 

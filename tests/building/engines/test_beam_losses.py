@@ -25,7 +25,7 @@ def small(monkeypatch):
     monkeypatch.setattr(toys._Toy, "rows", 40)
     monkeypatch.setattr(run_files, "_HELD", 2e-6)
     monkeypatch.setattr(buckets, "MOST_BYTES", 3_000)
-    monkeypatch.setattr(buckets, "MOST_BYTES", 1_000)
+    monkeypatch.setattr(buckets, "BLOCK_BYTES", 1_000)
     logging.disable(logging.ERROR)  # Beam's own, of each failure that is wanted here
     yield
     logging.disable(logging.NOTSET)

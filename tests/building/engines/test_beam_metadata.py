@@ -196,7 +196,7 @@ def stop(*_: Any) -> None:
 @pytest.mark.parametrize("cls", [Summed, SummedOfPipeline, SummedBesideUnits])
 @pytest.mark.parametrize(
     ("module", "function"),
-    [(sort_stage, "sort"), (generate_stage, "commit")],
+    [(sort_stage, "sort"), (generate_stage, "commit_metadata")],
     ids=["after the pipeline", "before the metadata are complete"],
 )
 def test_metadata_of_a_build_that_was_interrupted_are_there(tmp_path, cls, module, function):
@@ -251,7 +251,7 @@ def test_metadata_that_cannot_be_saved_are_an_error(tmp_path, monkeypatch, value
 
 def test_no_metadata_are_set_twice():
     found = BeamMetadata({"rows": 30})
-    with pytest.raises(ValueError, match="'rows' are set twice"):
+    with pytest.raises(ValueError, match="'rows' is set twice"):
         found["rows"] = beam.Pipeline() | beam.Create([1])
 
 

@@ -371,7 +371,7 @@ def test_workers_examine_the_shards_too(reference, tmp_path, dask_in_process, mo
     from my_datasets.comparison import examine
 
     local = build(toys.InUnits, tmp_path / "local", workers=1)
-    monkeypatch.setattr(examine, "each", lambda *_, **__: pytest.fail("examined here"))
+    monkeypatch.setattr(examine, "read_each", lambda *_, **__: pytest.fail("examined here"))
     options = {"runner": "dask", "dask_client_address": dask_in_process}
     on_beam = build(toys.InUnits, tmp_path / "beam", engine="beam", beam_options=options)
     manifests = [

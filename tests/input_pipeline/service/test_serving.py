@@ -78,7 +78,7 @@ def test_a_server_ends_with_its_supervisor(tmp_path):
 
 def test_what_serve_refuses(tmp_path):
     for arguments, error, said in (
-        (["worker", "--work-dir", "x"], InvalidOptionError, "no --work-dir"),
+        (["worker", "--work-dir", "x"], InvalidOptionError, "are for a dispatcher"),
         (["worker", "--dispatcher", "nowhere"], InvalidOptionError, "not the address"),
         (["worker", "--dispatcher", f"localhost:{free_port()}", "--wait", "0"], ServiceError,
          "No dispatcher answers"),
