@@ -67,7 +67,10 @@ class Mutant:
 
     def code(self, old: str) -> str:
         """Returns the changed module."""
-        return str(mutate_code(old, get_operator(self.operator)(), self.occurrence) or old)
+        try:
+            return str(mutate_code(old, get_operator(self.operator)(), self.occurrence) or old)
+        except AttributeError:  # cosmic-ray 8.7 cannot replace an exception with a dotted name
+            return old
 
 
 def mutants_of(package: str, count: int, chance: random.Random) -> list[Mutant]:
@@ -159,12 +162,13 @@ def work(mutants: list[Mutant], copy: Path, results: Path) -> None:
                 outcome, took = run_tests(copy, files, _LONGEST)
                 base[one.module] = took if outcome == "passed" and files else None
             unchanged = base[one.module]
-            if unchanged is None:
+            path = copy / one.module
+            old = path.read_text("utf-8")
+            new = one.code(old)
+            if unchanged is None or new == old:
                 outcome = "no test"
             else:
-                path = copy / one.module
-                old = path.read_text("utf-8")
-                path.write_text(one.code(old), "utf-8")
+                path.write_text(new, "utf-8")
                 try:
                     outcome, _ = run_tests(copy, files, _SLOWER * unchanged + _SECONDS)
                 finally:
@@ -206,8 +210,10 @@ def main() -> None:
             results.append(Path(folder, f"{number}.jsonl"))
             child = os.fork()
             if child == 0:
-                work(chosen[number :: given.workers], copy, results[-1])
-                os._exit(0)
+                try:
+                    work(chosen[number :: given.workers], copy, results[-1])
+                finally:
+                    os._exit(0)
             children.append(child)
         for child in children:
             os.waitpid(child, 0)
