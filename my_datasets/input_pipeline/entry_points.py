@@ -153,10 +153,10 @@ def grain_dataset(reference: Reference, **options: Unpack[SourceOptions]) -> Any
     """
     found = source(reference, **options)
     try:
-        from my_datasets.input_pipeline.frameworks import grain
+        import grain
     except ModuleNotFoundError as error:
         raise missing_dependency("grain", needed_for="grain_dataset") from error
-    return grain.grain_dataset(found)
+    return grain.MapDataset.source(found)
 
 
 def _planned(
