@@ -25,17 +25,13 @@ from my_datasets.input_pipeline.frameworks.tfds_builder import (
     prepared_builder,
 )
 from my_datasets.input_pipeline.plan.options import checked
-from my_datasets.input_pipeline.read.prepared import find
 from my_datasets.metadata import layout
 from my_datasets.publishing.attach import CACHE_BYTES
 from my_datasets.publishing.model.signed_json import Trusts
-from my_datasets.publishing.model.trust import keys_for, require_signed
 from my_datasets.publishing.puller import fetch_or_stream
 from my_datasets.resolving import version_select
-from my_datasets.resolving.request import Request
-from my_datasets.resolving.resolve_prepared import resolve_request
+from my_datasets.resolving.resolver import Request, resolve
 from my_datasets.storage import addresses
-from my_datasets.storage.opening import open_store
 
 
 @checked()
@@ -111,19 +107,11 @@ def load(
                 "What is loaded from a store is not built, so nothing can be said of building.",
                 fix="leave out builder_kwargs and download_and_prepare_kwargs, or store",
             )
-        if download:
-            path = fetch_or_stream(
-                reference, store, data_dir, stream=stream, cache_dir=cache_dir,
-                cache_bytes=cache_bytes, keys=keys,
-            )  # fmt: skip
-        else:
-            resolved = resolve_request(Request.of(reference), data_dir)
-            resolved.check_lock()
-            path = resolved.path
-            trusted = keys or keys_for(store)
-            if trusted is not None:
-                require_signed(path, trusted, url=open_store(store).url)
-        builder = prepared_builder(path)
+        release = fetch_or_stream(
+            reference, store, data_dir, stream=stream, cache_dir=cache_dir,
+            cache_bytes=cache_bytes, keys=keys, download=download,
+        )  # fmt: skip
+        builder = prepared_builder(release)
         options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
         return as_dataset(builder, split, with_info, *options)
     request = Request.of(reference)
@@ -155,9 +143,9 @@ def _locked(
     if not addresses.is_remote(builder.data_dir):
         request.check(Path(builder.data_dir), has_shards=True)
     elif request.is_locked:
-        found = find(request.reference, data_dir)  # applies the lock
-        if found.origin is not None:
-            return OnDemandBuilder(found.path, found.origin)
+        version = resolve(request.reference, data_dir)
+        version.check_lock()
+        return prepared_builder(version)
     return builder
 
 

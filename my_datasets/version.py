@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from my_datasets.core.reference import DatasetReference
-from my_datasets.errors import NotPreparedError, in_an_object_store
+from my_datasets.errors import NotPreparedError
 from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.metadata.features import Schema
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.metadata.version_metadata import VersionMetadata
-from my_datasets.resolving.resolve_prepared import Reference, resolve, root_of
-from my_datasets.storage import addresses
+from my_datasets.resolving.resolver import Reference, ResolvedVersion, resolve
 
 if TYPE_CHECKING:
     from my_datasets.comparison.diff import Diff
@@ -57,11 +55,12 @@ class Version(os.PathLike[str]):
       url: Where it is: the path as text, or the address in an object store.
     """
 
-    def __init__(self, metadata: VersionMetadata, url: str | None = None) -> None:
-        """Stands for the version with this metadata; use `my_datasets.open`."""
-        self._metadata = metadata
-        self.path = metadata.path
-        self.url = url or str(self.path)
+    def __init__(self, resolved: ResolvedVersion) -> None:
+        """Takes what a reference was resolved to; use `my_datasets.open`."""
+        self._resolved = resolved
+        self._metadata = resolved.metadata
+        self.path = resolved.path
+        self.url = resolved.url
 
     def __fspath__(self) -> str:
         return self.url
@@ -111,21 +110,7 @@ class Version(os.PathLike[str]):
     def _builder(self) -> Any:
         from my_datasets.input_pipeline.frameworks.tfds_builder import prepared_builder
 
-        if not self._is_remote:
-            return prepared_builder(self.path)
-        from my_datasets.input_pipeline.read.prepared import find
-
-        return prepared_builder(self.path, find(self.url).origin)
-
-    @property
-    def _is_remote(self) -> bool:
-        return addresses.is_remote(self.url)
-
-    def _local_dir(self) -> Path:
-        """Returns the directory, for what needs all files on this machine."""
-        if self._is_remote:
-            raise in_an_object_store(self.url)
-        return self.path
+        return prepared_builder(self._resolved)
 
     def plan(self, **options: "Unpack[PlanOptions]") -> "Plan":
         """Returns the plan of an input pipeline; see `my_datasets.plan`."""
@@ -207,7 +192,7 @@ class Version(os.PathLike[str]):
         """
         from my_datasets.verification.verifier import verify
 
-        return verify(self._local_dir(), **options)
+        return verify(self._resolved.local_dir(), **options)
 
     def diff(self, other: Reference, *, workers: int | None = None) -> "Diff":
         """Returns what changed from this version to another one.
@@ -221,7 +206,7 @@ class Version(os.PathLike[str]):
         """
         from my_datasets.comparison.diff import diff
 
-        return diff(self._local_dir(), open(other)._local_dir(), workers=workers)
+        return diff(self._resolved.local_dir(), open(other)._resolved.local_dir(), workers=workers)
 
     def publish(self, store: str | os.PathLike[str], **options: Any) -> "Published":
         """Publishes the version as a release; see `my_datasets.publish`.
@@ -231,7 +216,7 @@ class Version(os.PathLike[str]):
         """
         from my_datasets.publishing.publisher import publish
 
-        return publish(self._local_dir(), store, **options)
+        return publish(self._resolved.local_dir(), store, **options)
 
     def export(
         self,
@@ -299,19 +284,11 @@ def open(  # noqa: A001 - as in `zarr.open` and `PIL.Image.open`
         from my_datasets.publishing.puller import fetch_or_stream
 
         text = os.fspath(reference) if isinstance(reference, os.PathLike) else reference
-        path = fetch_or_stream(
+        release = fetch_or_stream(
             text, store, data_dir, stream=stream, cache_dir=cache_dir, cache_bytes=cache_bytes,
             keys=keys,
         )  # fmt: skip
-        return Version(VersionMetadata(path))
-    is_url = isinstance(reference, (str, os.PathLike)) and addresses.is_remote(os.fspath(reference))
-    if not is_url and not addresses.is_remote(root_of(data_dir)):
-        resolved = resolve(reference, data_dir)
-        resolved.check_lock()
-        if resolved.request is None:
-            return Version(VersionMetadata(resolved.path.absolute()))
-        return Version(resolved.metadata)
-    from my_datasets.input_pipeline.read.prepared import find
-
-    found = find(reference, data_dir)
-    return Version(found.metadata, found.origin.address if found.origin is not None else None)
+        return Version(release)
+    resolved = resolve(reference, data_dir)
+    resolved.check_lock()
+    return Version(resolved)

@@ -13,10 +13,11 @@ from my_datasets.building.engines import local
 
 # Through these all passes, and nothing of an example is decided there.
 _ELSEWHERE = {
-    "building.disk_space", "building.journal", "building.options", "building.progress",
+    "building.journal", "building.options", "building.progress",
     "building.units", "builders.base", "core.processes", "input_pipeline.order.state",
     "input_pipeline.plan.plan", "input_pipeline.plan.stages", "input_pipeline.stopwatch",
-    "metadata.content", "metadata.features", "metadata.sidecars", "storage.regular_files",
+    "metadata.content", "metadata.features", "metadata.sidecars", "storage.disk_space",
+    "storage.regular_files",
 }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ from my_datasets.builders.code_fingerprint import fingerprint
 from my_datasets.builders.download_cache import DownloadPlan
 from my_datasets.builders.encode.nested_columns import check_readable
 from my_datasets.builders.remote_build import PrepareOptions
-from my_datasets.building import disk_space, staging
+from my_datasets.building import staging
 from my_datasets.building.engines import local
 from my_datasets.building.journal import Journal
 from my_datasets.building.options import BuildOptions
@@ -50,7 +50,7 @@ from my_datasets.metadata.dataset_info import essentials
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.resolving import available_versions, version_select
 from my_datasets.statistics.constraints import Constraint
-from my_datasets.storage import addresses
+from my_datasets.storage import addresses, disk_space
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -22,7 +22,7 @@ from tensorflow_datasets.core.utils import file_utils
 
 from my_datasets.builders import build_job, code_fingerprint
 from my_datasets.builders.on_beam import WorkspaceLocation
-from my_datasets.building import disk_space, staging
+from my_datasets.building import staging
 from my_datasets.building.engines import shard_writing
 from my_datasets.building.engines.beam.workspace import BucketWorkspace
 from my_datasets.building.options import BuildOptions
@@ -40,7 +40,7 @@ from my_datasets.errors import (
 from my_datasets.metadata.content import ShardContent
 from my_datasets.metadata.layout import DEFAULT_CONFIG, METADATA_FILES
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.storage import lease, regular_files, upsert
+from my_datasets.storage import disk_space, lease, regular_files, upsert
 from my_datasets.storage.lease import Lease
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore

@@ -9,10 +9,10 @@ import importlib
 import rich_click as click
 
 from my_datasets._version import __version__
-from my_datasets.building.disk_space import file_error, no_memory
 from my_datasets.cli.output import print_only_printable, report_error, report_interruption
 from my_datasets.core import interruption
 from my_datasets.errors import MyDatasetsError
+from my_datasets.storage.disk_space import file_error, no_memory
 
 # Command -> module. At its top, a module imports only what the command's help needs.
 COMMANDS = {

@@ -15,7 +15,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from my_datasets.building import staging
-from my_datasets.building.disk_space import explained
 from my_datasets.core.json_types import JsonObject
 from my_datasets.core.progress import OnProgress, Progress, ignore
 from my_datasets.errors import (
@@ -35,6 +34,7 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.storage import addresses, regular_files
+from my_datasets.storage.disk_space import explained
 
 # Marks a directory as an export, which may be replaced.
 MARKER = "my-datasets-export.json"

@@ -14,7 +14,7 @@ from my_datasets.input_pipeline.plan.planner import plan
 from my_datasets.input_pipeline.plan.stages import CropKind, Remainder, Undecodable
 from my_datasets.input_pipeline.read.prepared import OpenedVersions, find
 from my_datasets.input_pipeline.read.source import SourceOptions, check_form, source
-from my_datasets.resolving.resolve_prepared import Reference
+from my_datasets.resolving.resolver import Reference
 from my_datasets.storage import addresses
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from my_datasets.kafka.stream import parser_of
 from my_datasets.metadata import layout
 from my_datasets.metadata.features import Leaf
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.resolving.resolve_prepared import root_of
+from my_datasets.resolving.resolver import root_of
 from my_datasets.storage import addresses
 
 

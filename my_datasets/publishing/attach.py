@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from my_datasets.building import staging
-from my_datasets.building.disk_space import explained
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.sizes import human_size, in_bytes
 from my_datasets.errors import (
@@ -23,7 +22,6 @@ from my_datasets.errors import (
     NotPreparedError,
     UnregisteredFeatureError,
 )
-from my_datasets.input_pipeline.read.attached_release import AttachedRelease
 from my_datasets.publishing.download import discard, fetch
 from my_datasets.publishing.install import begin, finish
 from my_datasets.publishing.model.release_metadata import (
@@ -39,7 +37,9 @@ from my_datasets.publishing.resolve_release import ResolvedRelease, resolve_rele
 from my_datasets.publishing.transfer import TransferProgress
 from my_datasets.records import shard_provider
 from my_datasets.records.shard_provider import Attachment
+from my_datasets.resolving.attached_release import AttachedRelease
 from my_datasets.storage import addresses
+from my_datasets.storage.disk_space import explained
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.retry import RetryPolicy
 from my_datasets.storage.shard_cache import ShardCache

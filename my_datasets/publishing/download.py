@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from my_datasets.building import disk_space
 from my_datasets.errors import (
     CorruptReleaseError,
     MyDatasetsError,
@@ -23,6 +22,7 @@ from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
 from my_datasets.publishing.model.record import Record, ReleasedFile
 from my_datasets.publishing.transfer import Transfer, TransferProgress
+from my_datasets.storage import disk_space
 from my_datasets.storage.store import BLOCK, OnBytes
 from my_datasets.storage.verified_files import verified_files
 

@@ -27,8 +27,8 @@ from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Signs, Trusts
 from my_datasets.publishing.transfer import TransferProgress
 from my_datasets.publishing.upload import Outcome, Published, ReleaseUpload
-from my_datasets.resolving import resolve_prepared
-from my_datasets.resolving.resolve_prepared import Reference
+from my_datasets.resolving import resolver
+from my_datasets.resolving.resolver import Reference
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
@@ -192,7 +192,7 @@ def publish(
       StoreError: The store cannot be used, or does not respond.
       SignatureError: The store requires a signature, or has invalid ones.
     """
-    version_dir = resolve_prepared.version_dir(reference, data_dir)
+    version_dir = resolver.version_dir(reference, data_dir)
     metadata = VersionMetadata(version_dir)
     wanted = Record.of(metadata)
     _refuse_unfit(metadata)

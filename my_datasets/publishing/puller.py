@@ -3,12 +3,12 @@
 `fetch_or_stream` finds the prepared copy of a release, pulls it, or attaches it to its store.
 """
 
+import contextlib
 import json
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from my_datasets.building.disk_space import explained
 from my_datasets.building.staging import leads_outside
 from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import DatasetReference
@@ -28,9 +28,15 @@ from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.trust import keep_signatures, keys_for, require_signed
 from my_datasets.publishing.resolve_release import ResolvedRelease, resolve_release
 from my_datasets.publishing.transfer import TransferProgress
-from my_datasets.resolving.request import Request
-from my_datasets.resolving.resolve_prepared import resolve_request, root_of
+from my_datasets.resolving.resolver import (
+    Request,
+    ResolvedVersion,
+    resolve,
+    resolve_request,
+    root_of,
+)
 from my_datasets.storage import addresses
+from my_datasets.storage.disk_space import explained
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.retry import RetryPolicy
@@ -137,20 +143,26 @@ def fetch_or_stream(
     cache_dir: str | os.PathLike[str] | None = None,
     cache_bytes: int | str = CACHE_BYTES,
     keys: Trusts | None = None,
-) -> Path:
-    """Returns a directory from which a release can be read, pulled or streamed.
+    download: bool = True,
+) -> ResolvedVersion:
+    """Returns a release that can be read: one on this machine, pulled or streamed.
 
     The arguments and errors are those of `pull` and `attach`. With `stream`, downloads only what is
-    read, unless all of it is on this machine; None does so if the disk has no room for all.
+    read, unless all of it is on this machine; None does so if the disk has no room for all. Without
+    `download`, it must be on this machine; the store is not asked for it.
     """
+    if not download:
+        prepared = resolve_request(Request.of(reference), data_dir)
+        _check_copy(prepared, store, keys)
+        return prepared
 
     def attached() -> Attached:
         return attach(reference, store, cache_dir, cache_bytes=cache_bytes, keys=keys)
 
     if stream:
-        return _whole(reference, store, data_dir, keys) or attached().path
+        return resolve(_whole(reference, store, data_dir, keys) or attached().path)
     try:
-        return fetch(reference, store, data_dir, keys=keys)
+        return resolve(fetch(reference, store, data_dir, keys=keys))
     except DiskFullError as error:
         if stream is not None:
             raise
@@ -160,7 +172,7 @@ def fetch_or_stream(
             found.name, found.store, error.problem,
             human_size(found.cache_bytes), found.cache_dir,
         )  # fmt: skip
-        return found.path
+        return resolve(found.path)
 
 
 def fetch(
@@ -178,7 +190,9 @@ def fetch(
     those of `pull`.
     """
     request = Request.of(reference)
-    prepared = _prepared_copy(request, data_dir)
+    prepared = None
+    with contextlib.suppress(NotPreparedError, VersionBlockedError):
+        prepared = resolve_request(request, data_dir)
     if prepared is not None:
         patience = patience or _LITTLE_PATIENCE
     try:
@@ -188,15 +202,23 @@ def fetch(
     except StoreUnavailableError:
         if prepared is None:
             raise
-        request.check(prepared, has_shards=True)
-        trusted = keys or keys_for(store)
-        if trusted is not None:
-            require_signed(prepared, trusted, memory, open_store(store).url)
+        _check_copy(prepared, store, keys, memory)
         _LOGGER.warning(
             "%s does not respond; using the local copy %s. It may have been yanked since.",
-            store if isinstance(store, (str, os.PathLike)) else store.url, prepared,
+            store if isinstance(store, (str, os.PathLike)) else store.url, prepared.path,
         )  # fmt: skip
-        return prepared
+        return prepared.path
+
+
+def _check_copy(
+    prepared: ResolvedVersion, store: str | os.PathLike[str] | Store, keys: Trusts | None,
+    memory: RollbackState | None = None,
+) -> None:  # fmt: skip
+    """Checks a release on this machine as `pull` does, without asking the store."""
+    prepared.check_lock()
+    trusted = keys or keys_for(store)
+    if trusted is not None:
+        require_signed(prepared.path, trusted, memory, open_store(store).url)
 
 
 def _whole(
@@ -215,10 +237,3 @@ def _whole(
     if installed is not None:
         found.request.check(installed.path, has_shards=True)
     return installed.path if installed is not None else None
-
-
-def _prepared_copy(request: Request, data_dir: str | os.PathLike[str] | None) -> Path | None:
-    try:
-        return resolve_request(request, data_dir).path
-    except (NotPreparedError, VersionBlockedError):
-        return None

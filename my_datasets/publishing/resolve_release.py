@@ -12,7 +12,7 @@ from my_datasets.publishing.model.index import Index, Release, ReleaseState
 from my_datasets.publishing.model.record import Record, key_of
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Trusts
-from my_datasets.resolving.request import Request
+from my_datasets.resolving.resolver import Request
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
 from my_datasets.storage.store import Store

@@ -34,15 +34,16 @@ from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.order.permutation import Order, WindowOrder
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.planner import plan
-from my_datasets.input_pipeline.read import bucket_cache, prepared
-from my_datasets.input_pipeline.read.bucket_cache import ObjectStore
+from my_datasets.input_pipeline.read import prepared
 from my_datasets.loading import _locked
 from my_datasets.metadata import manifest
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import index, tfrecord
 from my_datasets.records.random_access import RecordReader, RecordShard
+from my_datasets.resolving import bucket_version
+from my_datasets.resolving.bucket_version import BucketVersion
 from my_datasets.resolving.lock import Lock, Locked
-from my_datasets.resolving.request import Request
+from my_datasets.resolving.resolver import Request
 from tests import servers
 from tests.conftest import SERVERS
 
@@ -111,14 +112,14 @@ def store(request, local):
 @pytest.fixture
 def fetched(monkeypatch):
     """The names of the shards that come from the store, each time one does."""
-    names, read = [], ObjectStore.read
+    names, read = [], BucketVersion.read
 
     def noted(self, name):
         if "tfrecord-" in name:
             names.append(name)
         return read(self, name)
 
-    monkeypatch.setattr(ObjectStore, "read", noted)
+    monkeypatch.setattr(BucketVersion, "read", noted)
     return names
 
 
@@ -261,8 +262,8 @@ def test_the_index_of_a_version_that_has_none_any_more_is_not_used(tmp_path):
         else:
             index.path_of(version / name).unlink()
         url = f"file://{version}"
-        directory, files = bucket_cache.mirror(url, tmp_path / "copies")
-        bringer = ObjectStore(url, directory, files, "", 1).bringer([name, other], 2)
+        directory, files = bucket_version.mirror(url, tmp_path / "copies")
+        bringer = BucketVersion(url, directory, files, "", 1).bringer([name, other], 2)
         reader = RecordReader([RecordShard(directory / name, 2)], [(0, 2)], bringer, bringer.most)
         found = reader.read(np.array([0]))
         assert found.data[found.starts[0] : found.stops[0]].tobytes() == records[0]
@@ -270,7 +271,7 @@ def test_the_index_of_a_version_that_has_none_any_more_is_not_used(tmp_path):
 
 def test_a_relative_folder_for_copies_stays_where_it_was(local, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    records = prepared._remote_version(f"file://{local}/far/1.0.0", "copies").records("train")
+    records = prepared.find(f"file://{local}/far/1.0.0", shards_dir="copies").records("train")
     monkeypatch.chdir(local)
     assert len(records.read(np.arange(N)).starts) == N
 
@@ -395,8 +396,8 @@ def test_copies_of_earlier_versions_are_used(store, local, tmp_path, monkeypatch
     for folder in (tmp_path / "copies").rglob(".shards"):
         shutil.rmtree(folder)
     before[0].write_bytes(bytes(before[0].stat().st_size))  # one that was damaged since
-    urls, read = [], bucket_cache._read
-    monkeypatch.setattr(bucket_cache, "_read", lambda url: urls.append(url) or read(url))
+    urls, read = [], bucket_version._read
+    monkeypatch.setattr(bucket_version, "_read", lambda url: urls.append(url) or read(url))
     assert list(my_datasets.source("far", **options)) == found
     assert [url for url in urls if "tfrecord-" in url] == [f"{store[0]}/far/1.0.0/{before[0].name}"]
     assert all(path.is_symlink() for path in before)

@@ -278,7 +278,7 @@ def test_no_room(directory, tmp_path, tmpfs):
 
 def test_a_disk_that_fills_up(directory, tmpfs, built, monkeypatch):
     """Somebody else writes there meanwhile: what came is kept, and nothing is visible."""
-    monkeypatch.setattr("my_datasets.building.disk_space.require", lambda *_: None)
+    monkeypatch.setattr("my_datasets.storage.disk_space.require", lambda *_: None)
     small = tmpfs("200k")
     with pytest.raises(DiskFullError, match="disk is full"):
         pull("released:1.0.0", directory, small)

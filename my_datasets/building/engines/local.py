@@ -7,13 +7,15 @@ third.
 import contextlib
 import functools
 import itertools
+import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from my_datasets.building import disk_space, planning
+from my_datasets.building import planning
 from my_datasets.building.collector import Collector, SplitRules, States
 from my_datasets.building.engines import process_pool, shard_writing
 from my_datasets.building.engines.process_pool import Link
@@ -22,6 +24,7 @@ from my_datasets.building.options import BuildOptions, Job, SplitResult
 from my_datasets.building.progress import Meter, log_progress
 from my_datasets.building.runs import Run
 from my_datasets.building.units import Pair, SplitInput, examples_of
+from my_datasets.core.logs import get_logger
 
 # The part of a worker's memory for records that wait to be written as a run. The rest is for the
 # current batch, for the copy of a portion, and for what Python and Arrow keep.
@@ -29,6 +32,7 @@ _HELD = 0.4
 # Seconds between a worker's signs of life while a unit's examples come slowly.
 _SIGN_OF_LIFE = 1.0
 
+_LOGGER = get_logger(__name__)
 _Message: TypeAlias = (
     tuple[Literal["run"], str, Run | None, States] | tuple[Literal["progress"], str, int, int]
 )
@@ -214,8 +218,31 @@ def build(job: Job, options: BuildOptions, journal: Journal, target: Path) -> li
     meter = Meter(options.report or log_progress)
     meter.progress.units = sum(len(item.units.items) for item in job.inputs)
     meter.begin("generating")
-    disk_space.warn_of_units(job, journal)
+    _warn_of_large_inputs(job, journal)
     generate(job, options, journal, meter)
     meter.begin("sorting")
     plans = [planning.planned(job, item, journal, options) for item in job.inputs]
     return shard_writing.write(job, plans, options, journal, target, meter)
+
+
+def _warn_of_large_inputs(job: Job, journal: Journal) -> None:
+    """Warns if the input files of unfinished units are larger than the free space.
+
+    This is only an estimate, because a builder may write less than it reads.
+    """
+    need = 0
+    for item in job.inputs if job.max_examples is None else ():
+        state = journal.split(item.name)
+        for number, unit in enumerate(item.units.items):
+            if state.is_complete(number) or not isinstance(unit, (str, os.PathLike)):
+                continue
+            if "://" not in os.fspath(unit):
+                with contextlib.suppress(OSError, ValueError):
+                    path = Path(unit)
+                    need += path.stat().st_size if path.is_file() else 0
+    free = shutil.disk_usage(journal.directory).free
+    if need > free:
+        _LOGGER.warning(
+            "The units' files have %s bytes, but only %s are free in %s: the disk may fill up.",
+            f"{need:,}", f"{free:,}", journal.directory.parent,
+        )  # fmt: skip

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.building import disk_space, shards
+from my_datasets.building import shards
 from my_datasets.building.engines import process_pool
 from my_datasets.building.engines.process_pool import Link
 from my_datasets.building.journal import FinishedShard, Journal, sync_directory
@@ -33,6 +33,7 @@ from my_datasets.records import index, tfrecord
 from my_datasets.records import keys as keys_of
 from my_datasets.records.keys import Keys
 from my_datasets.records.tf_example.pieces import Bytes
+from my_datasets.storage import disk_space
 
 # Portions of adjacent framed records, with their columns `high`, `low` and `size`.
 Records = Iterator[tuple[Bytes, Columns]]

@@ -22,8 +22,8 @@ from my_datasets.errors import (
     SplitNotFoundError,
     missing_shard,
 )
-from my_datasets.input_pipeline.read.attached_release import origin_of
 from my_datasets.records.shard_provider import Bringer, ShardProvider, hold, release
+from my_datasets.resolving.resolver import ResolvedVersion
 from my_datasets.storage import addresses
 
 # TFDS's own defaults: files interleaved if their order need not be kept; bytes read at once.
@@ -276,17 +276,11 @@ def _downloaded(bringer: Bringer, path: Path) -> Iterator[None]:
     )
 
 
-def prepared_builder(
-    version_dir: Path, origin: ShardProvider | None = None
-) -> tfds.core.DatasetBuilder | OnDemandBuilder:
-    """Returns what reads a prepared version.
-
-    Args:
-      version_dir: The directory with its metadata.
-      origin: Where its shards come from; None for the directory, or for where the metadata says.
-    """
-    origin = origin or origin_of(version_dir)
-    return OnDemandBuilder(version_dir, origin) if origin else builder_from_directory(version_dir)
+def prepared_builder(version: ResolvedVersion) -> tfds.core.DatasetBuilder | OnDemandBuilder:
+    """Returns what reads a prepared version: TFDS, or what fetches its shards for TFDS."""
+    if version.provider is not None:
+        return OnDemandBuilder(version.path, version.provider)
+    return builder_from_directory(version.path)
 
 
 def as_dataset(

@@ -31,16 +31,11 @@ from my_datasets.input_pipeline.plan.stages import (  # fmt: skip
     Tokenize,
     Undecodable,
 )
-from my_datasets.input_pipeline.read.prepared import (  # fmt: skip
-    WINDOW,
-    WINDOWS_HELD,
-    OpenedVersions,
-    Split,
-    find,
-)
+from my_datasets.input_pipeline.read.prepared import OpenedVersions, Split, find
 from my_datasets.input_pipeline.read.source import IndexedExamples, check_form
 from my_datasets.input_pipeline.transform import text
-from my_datasets.resolving.resolve_prepared import Reference
+from my_datasets.records.shard_provider import WINDOW, WINDOWS_CACHED
+from my_datasets.resolving.resolver import Reference
 from my_datasets.storage import addresses
 
 # The default bucket_window, in batches.
@@ -187,7 +182,7 @@ def plan(
     held, origin = None, found.origin
     if origin is not None:
         shuffle_window = Shuffle(seed, shuffle_window).window or WINDOW
-        held = shuffle_window * WINDOWS_HELD
+        held = shuffle_window * WINDOWS_CACHED
     records = len(found.records(split, held))
     if not records:
         raise _conflict(f"{split!r} of {found.name} has no examples.", "choose another slice")

@@ -43,10 +43,11 @@ from my_datasets.input_pipeline.plan.stages import (
     Shuffle,
     Tokenize,
 )
-from my_datasets.input_pipeline.read.prepared import WINDOWS_HELD, OpenedVersions, Prepared
+from my_datasets.input_pipeline.read.prepared import OpenedVersions, Prepared
 from my_datasets.input_pipeline.read.source import ExampleSource, IndexedExamples, open_source
 from my_datasets.input_pipeline.transform.text import TokenizedSource, content_of
 from my_datasets.records.random_access import DamagedRecordsError, RecordReader
+from my_datasets.records.shard_provider import WINDOWS_CACHED
 
 _log = get_logger(__name__)
 
@@ -165,7 +166,7 @@ def opened(
     order: EpochOrder = Order(len(source), seed, version)
     window = None if shuffle is None or seed is None else shuffle.window
     if window is None and read.held is not None:
-        window, seed = read.held // WINDOWS_HELD, None
+        window, seed = read.held // WINDOWS_CACHED, None
     if window is not None:
         order = _windows(found.records(read.split, read.held), window, seed, version)
     bucket = plan.get(Bucket)
@@ -189,7 +190,7 @@ def _windows(records: RecordReader, window: int, seed: int | None, version: int)
     """Returns the order of windows of shards, which are fetched before they are needed."""
     runs = records.runs()
     bringer = records.fetch
-    announced: deque[list[int]] = deque(maxlen=WINDOWS_HELD)
+    announced: deque[list[int]] = deque(maxlen=WINDOWS_CACHED)
 
     def announce(wanted: list[int]) -> None:
         if wanted not in announced and bringer is not None:

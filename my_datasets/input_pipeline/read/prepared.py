@@ -9,29 +9,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from my_datasets.errors import (
-    DataDirError,
-    NotPreparedError,
-)
-from my_datasets.input_pipeline.read.attached_release import origin_of
-from my_datasets.input_pipeline.read.bucket_cache import BucketFile, ObjectStore, mirror
-from my_datasets.metadata import layout, subsplits
+from my_datasets.errors import DataDirError
+from my_datasets.metadata import subsplits
 from my_datasets.metadata.features import Schema
 from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records.random_access import RecordReader, RecordShard
 from my_datasets.records.shard_provider import ShardProvider
-from my_datasets.resolving import resolve_prepared
-from my_datasets.resolving.request import Request
-from my_datasets.resolving.resolve_prepared import Reference, root_of
-from my_datasets.storage import addresses
-from my_datasets.storage.user_folders import cache_folder
+from my_datasets.resolving.resolver import Reference, resolve
 
 # A split or slice as text, or what TFDS takes for one.
 Split = Any
-# How many remote shards are shuffled together; and how many such windows are cached: the current
-# one, the one before, which some threads may still read, and the next one.
-WINDOW = 4
-WINDOWS_HELD = 3
 
 
 @dataclass(frozen=True)
@@ -135,16 +122,16 @@ class Prepared(os.PathLike[str]):
 def find(
     reference: Reference,
     data_dir: str | os.PathLike[str] | None = None,
-    held_at: str | os.PathLike[str] | None = None,
+    shards_dir: str | os.PathLike[str] | None = None,
 ) -> Prepared:
-    """Returns the newest prepared version that a reference means.
+    """Returns the prepared version that a reference means, if it can be read without TFDS.
 
     Args:
       reference: For example `digits:1.*.*`; or the directory of a prepared version, or an object
         that is usable as one, such as the result of `my_datasets.pull`. Without a version, or with
         a wildcard, blocked versions are skipped.
       data_dir: The data directory, which may be in an object store; TFDS's default if None.
-      held_at: Where files of an object store are cached; a folder of the user's cache if None.
+      shards_dir: Where files of an object store are cached; a folder of the user's cache if None.
 
     Raises:
       InvalidReferenceError: `reference` is malformed.
@@ -155,66 +142,17 @@ def find(
     """
     if isinstance(reference, Prepared):
         return reference
-    if data_dir is None and isinstance(reference, (str, os.PathLike)):
-        text = os.fspath(reference)
-        if addresses.is_remote(text):
-            return _remote_version(text, held_at)
-    where = root_of(data_dir)
-    if addresses.is_remote(where):
-        meant = resolve_prepared.directory_or_reference(reference, data_dir)
-        if not isinstance(meant, Path):
-            return _remote(Request.of(meant), where, held_at)
-    resolved = resolve_prepared.resolve(reference, data_dir)
-    found = _readable(resolved.metadata, origin_of(resolved.path))
-    resolved.check_lock()
-    return found
-
-
-def _remote(request: Request, root: str, held_at: str | os.PathLike[str] | None) -> Prepared:
-    url = f"{root.rstrip('/')}/{request.reference.name}"
-    folder, _ = _mirror(url, held_at)
-    version = resolve_prepared.find_version(request, folder, root)
-    found = _remote_version(f"{url}/{version.path.relative_to(folder).as_posix()}", held_at)
-    request.check(found.metadata, has_shards=False)
-    return found
-
-
-def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dict[str, BucketFile]]:
-    if ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
-        raise DataDirError(
-            "The URL of an object store has a password in it.",
-            fix="give it by the environment, as the store's own tools take it",
-        )
-    return mirror(url, _cache_dir(held_at))
-
-
-def _cache_dir(held_at: str | os.PathLike[str] | None) -> Path:
-    if not held_at:
-        return cache_folder("shards")
-    return Path(os.path.abspath(addresses.local_path(held_at, "shards_dir")))
-
-
-def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepared:
-    """Returns the version in a folder of an object store."""
-    path, files = _mirror(url, held_at)
-    if not layout.is_prepared(path):
-        raise NotPreparedError(
-            f"{url} is no prepared version.", fix="give the folder of a whole one"
-        )
-    cache_dir, most = os.fspath(_cache_dir(held_at)), WINDOW * WINDOWS_HELD
-    return _readable(VersionMetadata(path), ObjectStore(url, path, files, cache_dir, most))
-
-
-def _readable(metadata: VersionMetadata, origin: ShardProvider | None) -> Prepared:
-    """Returns a version, after checking that its records and features can be read without TFDS."""
+    resolved = resolve(reference, data_dir, shards_dir=shards_dir)
+    metadata = resolved.metadata
     if metadata.declared.file_format != "tfrecord":
         raise DataDirError(
             f"{metadata.path} holds {metadata.declared.file_format} files.",
             "Expected TFRecords",
             fix="read it by TFDS's as_data_source, or build it with file_format='tfrecord'",
         )
-    found = Prepared(metadata, origin)
+    found = Prepared(metadata, resolved.provider)
     _ = found.schema
+    resolved.check_lock()
     return found
 
 
@@ -231,5 +169,5 @@ class OpenedVersions:
     def at(self, path: str, held_at: str | None) -> Prepared:
         """Returns what `find` returns for a directory or the address of one."""
         if path not in self._found:
-            self._found[path] = find(path, held_at=held_at)
+            self._found[path] = find(path, shards_dir=held_at)
         return self._found[path]

@@ -26,7 +26,7 @@ from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.random_access import RecordReader
 from my_datasets.records.tf_example.columns import Places
-from my_datasets.resolving.resolve_prepared import Reference
+from my_datasets.resolving.resolver import Reference
 
 
 class IndexedExamples(Protocol):

@@ -11,12 +11,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Protocol
 
-from my_datasets.building import disk_space, staging
+from my_datasets.building import staging
 from my_datasets.building.journal import link, sync_directory
 from my_datasets.core import processes
 from my_datasets.core.processes import cached_per_process
 from my_datasets.errors import NotInStoreError, StoreError
-from my_datasets.storage import regular_files, upsert
+from my_datasets.storage import disk_space, regular_files, upsert
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore
 

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.building import disk_space
 from my_datasets.cli.output import (
     LocalPath,
     bold,
@@ -17,6 +16,7 @@ from my_datasets.cli.output import (
     quiet_tensorflow,
 )
 from my_datasets.errors import DemoError
+from my_datasets.storage import disk_space
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -49,7 +49,7 @@ def command(
     Example: my-datasets diff penguins_study:1.0.0 penguins_study:1.1.0
     """
     from my_datasets.comparison.diff import diff
-    from my_datasets.resolving.resolve_prepared import version_dir
+    from my_datasets.resolving.resolver import version_dir
 
     old_dir, new_dir = (version_dir(one, data_dir) for one in (old, new))
     found = diff(old_dir, new_dir, workers=workers)

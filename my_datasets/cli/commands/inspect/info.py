@@ -102,7 +102,7 @@ def command(
     quiet_tensorflow()
     import_modules(imports)
     from my_datasets.builders.find_builder import find_builder
-    from my_datasets.resolving.request import Request
+    from my_datasets.resolving.resolver import Request
 
     builder = find_builder(Request.of(parsed).exact, data_dir=data_dir)
     if fingerprint:

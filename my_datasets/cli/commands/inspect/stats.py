@@ -55,8 +55,7 @@ def command(
     """
     from my_datasets.metadata.dataset_info import Declared
     from my_datasets.metadata.manifest import Manifest
-    from my_datasets.resolving.request import Request
-    from my_datasets.resolving.resolve_prepared import version_dir
+    from my_datasets.resolving.resolver import Request, version_dir
 
     path = version_dir(version, data_dir)
     if path != Path(version).expanduser():

@@ -120,16 +120,14 @@ def _show_keys(lock: "Lock", *, as_json: bool) -> None:
 def _looked_up(text: str, data_dir: str | None) -> "Locked":
     """Returns the highest prepared version of a reference."""
     from my_datasets.resolving.lock import Locked
-    from my_datasets.resolving.request import Request
-    from my_datasets.resolving.resolve_prepared import resolve_request
+    from my_datasets.resolving.resolver import Request, resolve_request
 
     request = Request.of(text, use_lock=False)
     return Locked.of(resolve_request(request, data_dir, to_use=True).metadata)
 
 
 def _check(lock: "Lock", reference: DatasetReference, data_dir: str | None) -> None:
-    from my_datasets.resolving.request import Request
-    from my_datasets.resolving.resolve_prepared import resolve_request
+    from my_datasets.resolving.resolver import Request, resolve_request
 
     if str(reference) not in lock.datasets:
         raise LockError(

@@ -3,7 +3,6 @@
 Errors under a data directory are raised again as this package's errors, which say what to do.
 """
 
-import contextlib
 import errno
 import os
 import re
@@ -11,9 +10,8 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TypeGuard
 
-from my_datasets.core.logs import get_logger
 from my_datasets.core.processes import is_out_of_memory
 from my_datasets.errors import (
     DataDirError,
@@ -23,10 +21,6 @@ from my_datasets.errors import (
     MyDatasetsError,
     OutOfMemoryError,
 )
-
-if TYPE_CHECKING:  # errors of the disk are explained before NumPy is loaded
-    from my_datasets.building.journal import Journal
-    from my_datasets.building.options import Job
 
 _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST})
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -41,8 +35,6 @@ _FIXES = {
     errno.ELOOP: "correct the path: its links lead back to themselves",
     errno.EMFILE: "allow more open files (ulimit -n)",
 }
-
-_LOGGER = get_logger(__name__)
 
 
 @contextmanager
@@ -182,29 +174,6 @@ def _existing(path: Path) -> Path:
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
-
-
-def warn_of_units(job: "Job", journal: "Journal") -> None:
-    """Warns if the input files of unfinished units are larger than the free space.
-
-    This is only an estimate, because a builder may write less than it reads.
-    """
-    need = 0
-    for item in job.inputs if job.max_examples is None else ():
-        state = journal.split(item.name)
-        for number, unit in enumerate(item.units.items):
-            if state.is_complete(number) or not isinstance(unit, (str, os.PathLike)):
-                continue
-            if "://" not in os.fspath(unit):
-                with contextlib.suppress(OSError, ValueError):
-                    path = Path(unit)
-                    need += path.stat().st_size if path.is_file() else 0
-    free = shutil.disk_usage(journal.directory).free
-    if need > free:
-        _LOGGER.warning(
-            "The units' files have %s bytes, but only %s are free in %s: the disk may fill up.",
-            f"{need:,}", f"{free:,}", journal.directory.parent,
-        )  # fmt: skip
 
 
 def require(need: int, directory: Path, what: str) -> None:

@@ -1,11 +1,13 @@
-"""Resolves a reference to a prepared version, without creating a builder."""
+"""Resolves a reference to the prepared version that it means, and to where its shards are."""
 
 import contextlib
+import functools
 import os
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (
@@ -17,10 +19,16 @@ from my_datasets.errors import (
 from my_datasets.metadata import layout
 from my_datasets.metadata.layout import PreparedVersion
 from my_datasets.metadata.version_metadata import VersionMetadata
+from my_datasets.records.shard_provider import is_attached
 from my_datasets.resolving import registry, version_select
 from my_datasets.resolving.available_versions import DeclaredVersions
-from my_datasets.resolving.request import Request
+from my_datasets.resolving.lock import Lock
 from my_datasets.storage import addresses
+
+# What reads object stores and attached releases loads pyarrow and NumPy.
+if TYPE_CHECKING:
+    from my_datasets.records.shard_provider import ShardProvider
+    from my_datasets.resolving.bucket_version import BucketVersion
 
 # A dataset, or the directory of a version of it.
 Reference = str | os.PathLike[str] | DatasetReference
@@ -38,62 +46,196 @@ def root_of(data_dir: str | os.PathLike[str] | None) -> str:
 
 
 @dataclass(frozen=True)
-class ResolvedVersion:
-    """The prepared version that a reference means.
+class Request:
+    """A reference as the user wrote it, with the lock that applies to it.
+
+    Every entry point makes one of these and passes it on, so a reference means the same everywhere.
+
+    Attributes:
+      reference: The reference.
+      lock: The project's lock; None if the project has no lock, or ignores it.
+    """
+
+    reference: DatasetReference
+    lock: Lock | None = None
+
+    @classmethod
+    def of(cls, reference: str | DatasetReference, *, use_lock: bool = True) -> "Request":
+        """Returns the request for a reference.
+
+        Args:
+          reference: For example `digits:1.*.*`.
+          use_lock: Whether the project's lock applies.
+
+        Raises:
+          InvalidReferenceError: `reference` is malformed.
+          LockError: The lock cannot be read.
+        """
+        return cls(DatasetReference.of(reference), Lock.find() if use_lock else None)
+
+    @property
+    def exact(self) -> DatasetReference:
+        """The exact version if the reference is locked, else the reference itself."""
+        return self.lock.exact(self.reference) if self.lock is not None else self.reference
+
+    @property
+    def is_locked(self) -> bool:
+        """Whether the lock has an entry for the reference."""
+        return self.lock is not None and str(self.reference) in self.lock.datasets
+
+    @property
+    def locked_by(self) -> Path | None:
+        """The lock file, if it makes the reference mean something else than it says."""
+        return self.lock.path if self.lock is not None and self.exact != self.reference else None
+
+    def check(self, version: Path | VersionMetadata, *, has_shards: bool) -> None:
+        """Checks that a version matches the lock; see `Lock.check`.
+
+        Raises:
+          LockError: It does not.
+          CorruptShardError: A record index does not match its shard.
+          IncompleteVersionError: Its manifest cannot be read.
+        """
+        if self.lock is not None:
+            self.lock.check(self.reference, version, has_shards=has_shards)
+
+    def check_digest(self, digest: str, place: str) -> None:
+        """Checks the digest that a store reports for a release; see `Lock.check_digest`.
+
+        Raises:
+          LockError: It does not match the lock.
+        """
+        if self.lock is not None:
+            self.lock.check_digest(self.reference, digest, place)
+
+
+@dataclass(frozen=True)
+class ResolvedVersion(os.PathLike[str]):
+    """The prepared version that a reference means; usable as its directory or its address.
 
     Attributes:
       metadata: Its metadata, read at most once.
       request: The reference and the lock by which it was chosen; None if its directory was given.
+      bucket: Where it is in an object store; None if it is in a directory of this machine.
     """
 
     metadata: VersionMetadata
     request: Request | None = None
+    bucket: "BucketVersion | None" = None
+
+    def __fspath__(self) -> str:
+        return self.url
 
     @property
     def path(self) -> Path:
-        """The directory of its metadata, and of its shards unless a release is attached there."""
+        """The directory of its metadata, and of its shards unless it has a `provider`."""
         return self.metadata.path
 
+    @property
+    def url(self) -> str:
+        """Its address in an object store, or its directory as text."""
+        return self.bucket.url if self.bucket is not None else str(self.path)
+
+    @functools.cached_property
+    def provider(self) -> "ShardProvider | None":
+        """What fetches its shards; None if they are in its directory.
+
+        Raises:
+          NotPreparedError: The directory says that its shards are elsewhere, but was not attached
+            on this machine.
+        """
+        if self.bucket is not None or not is_attached(self.path):
+            return self.bucket
+        from my_datasets.resolving.attached_release import AttachedRelease
+
+        return AttachedRelease(self.path)
+
+    def local_dir(self) -> Path:
+        """Returns its directory, for what needs all files on this machine.
+
+        Raises:
+          DataDirError: It is in an object store.
+        """
+        if self.bucket is not None:
+            raise in_an_object_store(self.url)
+        return self.path
+
     def check_lock(self) -> None:
-        """Checks the metadata and the shards against the lock, if one applies: `Request.check`."""
+        """Checks it against the lock, if one applies; its shards too if they are on this machine.
+
+        Raises:
+          LockError, CorruptShardError, IncompleteVersionError: As `Request.check`.
+        """
         if self.request is not None:
-            self.request.check(self.metadata, has_shards=True)
+            self.request.check(self.metadata, has_shards=self.bucket is None)
 
 
 def resolve(
-    reference: Reference, data_dir: str | os.PathLike[str] | None = None
+    reference: Reference,
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    shards_dir: str | os.PathLike[str] | None = None,
 ) -> ResolvedVersion:
-    """Returns the prepared version on this machine that a reference means, to use it.
+    """Returns the prepared version that a reference means, to use it.
+
+    Call `check_lock` on it, once its metadata is known to be readable.
 
     Args:
-      reference: For example `digits:1.*.*`; or the directory of a prepared version.
-      data_dir: The data directory; TFDS's default if None.
+      reference: For example `digits:1.*.*`; or the directory of a prepared version, which may be in
+        an object store.
+      data_dir: The data directory, which may be in an object store; TFDS's default if None.
+      shards_dir: Where files of an object store are cached; a folder of the user's cache if None.
 
     Raises:
       InvalidReferenceError: `reference` is malformed.
-      NotPreparedError, VersionBlockedError, DataDirError: As `resolve_request`.
+      NotPreparedError, VersionBlockedError: As `find_version`.
+      DataDirError: The object store cannot be read.
     """
+    if isinstance(reference, ResolvedVersion):
+        return reference
+    if data_dir is None and isinstance(reference, (str, os.PathLike)):
+        text = os.fspath(reference)
+        if addresses.is_remote(text):
+            return _in_bucket(text, shards_dir)
     meant = directory_or_reference(reference, data_dir)
     if isinstance(meant, Path):
         return ResolvedVersion(VersionMetadata(meant))
-    return resolve_request(Request.of(meant), data_dir, to_use=True)
+    return resolve_request(Request.of(meant), data_dir, to_use=True, shards_dir=shards_dir)
 
 
 def resolve_request(
-    request: Request, data_dir: str | os.PathLike[str] | None = None, *, to_use: bool = False
+    request: Request,
+    data_dir: str | os.PathLike[str] | None = None,
+    *,
+    to_use: bool = False,
+    shards_dir: str | os.PathLike[str] | None = None,
 ) -> ResolvedVersion:
-    """Returns what `find_version` finds in a data directory on this machine.
+    """Returns what `find_version` finds in a data directory.
 
     Raises:
       NotPreparedError, VersionBlockedError: As `find_version`.
-      DataDirError: The data directory is in an object store.
+      DataDirError: The object store cannot be read.
     """
-    where = root_of(data_dir)
-    if addresses.is_remote(where):
-        raise in_an_object_store(where)
-    root = Path(where).expanduser()
-    found = find_version(request, root / request.exact.name, str(root), to_use=to_use)
-    return ResolvedVersion(found.metadata, request)
+    root, name = root_of(data_dir), request.exact.name
+    if not addresses.is_remote(root):
+        local = str(Path(root).expanduser())
+        found = find_version(request, Path(local, name), local, to_use=to_use)
+        return ResolvedVersion(found.metadata, request)
+    from my_datasets.resolving.bucket_version import mirror
+
+    url = f"{root.rstrip('/')}/{name}"
+    folder, _ = mirror(url, shards_dir)
+    found = find_version(request, folder, root, to_use=to_use)
+    return _in_bucket(f"{url}/{found.path.relative_to(folder).as_posix()}", shards_dir, request)
+
+
+def _in_bucket(
+    url: str, shards_dir: str | os.PathLike[str] | None, request: Request | None = None
+) -> ResolvedVersion:
+    from my_datasets.resolving.bucket_version import BucketVersion
+
+    bucket = BucketVersion.open(url, shards_dir)
+    return ResolvedVersion(VersionMetadata(bucket.directory), request, bucket)
 
 
 def version_dir(
@@ -112,12 +254,15 @@ def version_dir(
         compared with the lock.
 
     Raises:
-      InvalidReferenceError, NotPreparedError, VersionBlockedError, DataDirError: As `resolve`; but
-        an exact version is returned even if it is blocked.
+      InvalidReferenceError, NotPreparedError, VersionBlockedError: As `resolve`; but an exact
+        version is returned even if it is blocked.
+      DataDirError: The data directory is in an object store.
     """
     path = given_directory(reference)
     if path is not None and path.is_dir():
         return path
+    if addresses.is_remote(root := root_of(data_dir)):
+        raise in_an_object_store(root)
     text = os.fspath(reference) if isinstance(reference, os.PathLike) else reference
     return resolve_request(Request.of(text, use_lock=use_lock), data_dir).path
 
@@ -141,7 +286,7 @@ def directory_or_reference(
     if data_dir is None and (is_path or os.sep in text):
         path = addresses.local_path(text, "The version")
         if layout.is_prepared(path):
-            return path
+            return path.absolute()
     if (is_path and os.sep in text) or text.startswith((os.sep, ".", "~")):
         raise NotPreparedError(
 

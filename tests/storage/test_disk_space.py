@@ -2,8 +2,8 @@ import errno
 
 import pytest
 
-from my_datasets.building import disk_space
 from my_datasets.errors import DataDirNotWritableError, DiskFullError, InvalidReferenceError
+from my_datasets.storage import disk_space
 
 
 def test_a_full_disk_is_told_with_the_room_left(tmp_path):

@@ -8,10 +8,10 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Generic, Protocol, TypeVar
 
-from my_datasets.building.disk_space import explained
 from my_datasets.core.processes import PerProcess
 from my_datasets.errors import CorruptShardError, MyDatasetsError
 from my_datasets.metadata import sidecars
+from my_datasets.storage.disk_space import explained
 from my_datasets.storage.shard_cache import RemoteFile, ShardCache
 from my_datasets.storage.verified_files import verified_files
 

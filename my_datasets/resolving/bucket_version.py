@@ -18,14 +18,17 @@ from typing import NamedTuple
 import pyarrow.fs as pafs
 
 from my_datasets.errors import CorruptShardError, DataDirError, NotPreparedError
-from my_datasets.input_pipeline.read.shard_fetcher import ShardFetcher
-from my_datasets.metadata import sidecars
+from my_datasets.metadata import layout, sidecars
 from my_datasets.metadata.dataset_info import is_plain_name
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.sidecars import Sidecar
+from my_datasets.records.shard_provider import WINDOW, WINDOWS_CACHED
+from my_datasets.resolving.shard_fetcher import ShardFetcher
+from my_datasets.storage import addresses
 from my_datasets.storage.file_systems import file_system
 from my_datasets.storage.regular_files import replaced
 from my_datasets.storage.shard_cache import RemoteFile, ShardCache
+from my_datasets.storage.user_folders import cache_folder
 from my_datasets.storage.verified_files import verified_files
 
 _METADATA = (".json", ".txt", ".tsv")
@@ -52,7 +55,7 @@ class BucketFile(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ObjectStore:
+class BucketVersion:
     """A version in an object store, as the provider of its shards: see `ShardProvider`.
 
     Attributes:
@@ -68,6 +71,25 @@ class ObjectStore:
     stored: Mapping[str, BucketFile]
     held_at: str
     most: int
+
+    @classmethod
+    def open(cls, url: str, shards_dir: str | os.PathLike[str] | None = None) -> "BucketVersion":
+        """Returns the version in a folder of an object store, after copying its metadata.
+
+        Args:
+          url: The folder.
+          shards_dir: Where copies are kept; a folder of the user's cache if None.
+
+        Raises:
+          NotPreparedError: There is no prepared version.
+          DataDirError: The store cannot be listed.
+        """
+        path, files = mirror(url, shards_dir)
+        if not layout.is_prepared(path):
+            raise NotPreparedError(
+                f"{url} is no prepared version.", fix="give the folder of a whole one"
+            )
+        return cls(url, path, files, os.fspath(_cache_dir(shards_dir)), WINDOW * WINDOWS_CACHED)
 
     @property
     def address(self) -> str:
@@ -144,12 +166,14 @@ class ObjectStore:
             new.replace(link)
 
 
-def mirror(url: str, directory: Path) -> tuple[Path, dict[str, BucketFile]]:
+def mirror(
+    url: str, shards_dir: str | os.PathLike[str] | None = None
+) -> tuple[Path, dict[str, BucketFile]]:
     """Copies the metadata of datasets or versions from an object store.
 
     Args:
       url: Of a dataset's folder in a data directory, or that of a version.
-      directory: Where to.
+      shards_dir: Where to, and where shards will be; a folder of the user's cache if None.
 
     Returns:
       The copy of that folder, and each file in the store by its relative path.
@@ -157,6 +181,12 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, BucketFile]]:
     Raises:
       NotPreparedError: There is nothing.
     """
+    if ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
+        raise DataDirError(
+            "The URL of an object store has a password in it.",
+            fix="give it by the environment, as the store's own tools take it",
+        )
+    directory = _cache_dir(shards_dir)
     try:
         system, path = file_system(url)  # which asks S3 for the bucket's region
         found = system.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
@@ -183,6 +213,12 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, BucketFile]]:
         if is_copy and old.relative_to(local).as_posix() not in files:
             old.unlink(missing_ok=True)  # another process may have removed it just now
     return local, files
+
+
+def _cache_dir(shards_dir: str | os.PathLike[str] | None) -> Path:
+    if not shards_dir:
+        return cache_folder("shards")
+    return Path(os.path.abspath(addresses.local_path(shards_dir, "shards_dir")))
 
 
 def _name_in(url: str, folder: str, path: str) -> str:

@@ -17,12 +17,12 @@ from my_datasets.errors import (
     NotPreparedError,
     damaged_release,
 )
-from my_datasets.input_pipeline.read.shard_fetcher import ShardFetcher
 from my_datasets.metadata import manifest, sidecars
 from my_datasets.metadata.dataset_info import MALFORMED, Declared
 from my_datasets.metadata.layout import METADATA_FILES, RELEASE_RECORD
 from my_datasets.metadata.sidecars import Sidecar
-from my_datasets.records.shard_provider import Attachment, is_attached
+from my_datasets.records.shard_provider import Attachment
+from my_datasets.resolving.shard_fetcher import ShardFetcher
 from my_datasets.storage.json_files import MOST_BYTES, parse_json
 from my_datasets.storage.regular_files import read_regular
 from my_datasets.storage.shard_cache import RemoteFile, ShardCache
@@ -131,15 +131,6 @@ class AttachedRelease:
                 raise CorruptShardError(
                     f"{link} does not lead to {cached}.", fix="attach the release again"
                 )
-
-
-def origin_of(version_dir: Path) -> AttachedRelease | None:
-    """Returns the provider of a version's shards, or None if they are in its directory.
-
-    Raises:
-      NotPreparedError: The directory was not attached on this machine.
-    """
-    return AttachedRelease(version_dir) if is_attached(version_dir) else None
 
 
 def _release_in(
