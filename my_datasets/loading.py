@@ -9,9 +9,9 @@ import tensorflow_datasets as tfds
 
 from my_datasets.builders.find_builder import (
     builders_from_code,
+    declared_versions,
     find_builder,
     is_read_only,
-    offer_of,
     why_blocked,
 )
 from my_datasets.core.reference import DatasetReference, reference_to
@@ -152,16 +152,18 @@ def _locked(
 def _refuse_blocked(builder: tfds.core.DatasetBuilder, request: Request) -> None:
     why = why_blocked(builder)
     if why is not None:
-        offer = offer_of(builder.name)
-        usable = offer.usable(builder.builder_config_name) if offer else ()
+        declared = declared_versions(builder.name)
+        usable = declared.usable(builder.builder_config_name) if declared else ()
         reasons = {str(builder.version): why}
-        raise version_select.blocked(str(request.reference), reasons, usable, request.locked_by)
+        raise version_select.blocked_error(
+            str(request.reference), reasons, usable, request.locked_by
+        )
 
 
 def _not_prepared(builder: tfds.core.DatasetBuilder) -> NotPreparedError:
     root = os.fspath(builder.data_dir_root)
     missing = "" if addresses.as_path(root).is_dir() else " (that directory does not exist)"
-    prepared = version_select.prepared(builder.name, builder.builder_config_name, root)
+    prepared = version_select.describe_prepared(builder.name, builder.builder_config_name, root)
     return NotPreparedError(
         f"Dataset {builder.info.full_name!r} is not prepared.",
         f"Searched: {root}{missing}",

@@ -87,7 +87,7 @@ def data_dir(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _no_lock(monkeypatch):
     monkeypatch.setenv("MY_DATASETS_LOCK", "")
-    version_select._told.clear()
+    version_select._warned.clear()
 
 
 @pytest.fixture
@@ -288,7 +288,7 @@ def test_wildcards_pass_over_blocked_versions_and_say_so(data_dir, tmp_path, blo
             "name"
         ][-5:],
     ):
-        version_select._told.clear()
+        version_select._warned.clear()
         caplog.clear()
         assert call() == "1.0.0"
         assert told in caplog.text
@@ -345,7 +345,7 @@ def test_where_all_that_is_prepared_is_blocked_another_one_is_built(tmp_path, bl
     assert loaded(f"{NAME}:1.*.*", tmp_path) == "1.1.0"
     assert "1.0.0 is skipped" not in caplog.text  # it is older
     assert f"{NAME}:1.2.0 is skipped because it is blocked: Too new." in caplog.text
-    version_select._told.clear()
+    version_select._warned.clear()
     caplog.clear()
     (done,) = builders_from_code(f"{NAME}:1.*.*", data_dir=tmp_path)
     assert str(done.version) == "1.1.0"

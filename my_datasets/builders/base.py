@@ -48,7 +48,8 @@ from my_datasets.errors import BuilderError, DataDirError, OverwriteError, Sourc
 from my_datasets.metadata import layout, recorded_files
 from my_datasets.metadata.dataset_info import essentials
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.resolving import available_versions, version_select
+from my_datasets.resolving import version_select
+from my_datasets.resolving.version_select import DeclaredVersions
 from my_datasets.statistics.constraints import Constraint
 from my_datasets.storage import addresses, disk_space
 
@@ -410,7 +411,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             files=manifest_writer.files_of(target, results),
         ).write(target)
         if options.version_gate:
-            gate.check(target, version_dir.parent, available_versions.of_builder(self).blocked)
+            gate.check(target, version_dir.parent, DeclaredVersions.of_builder(self).blocked)
 
     def record_checksums(
         self,
@@ -513,15 +514,17 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                 f"Its source is {refusals.source_file(type(self))}.",
                 fix="add to the class VERSION = tfds.core.Version('1.0.0')",
             ) from error
-        offer = available_versions.of_builder(self)
+        declared = DeclaredVersions.of_builder(self)
         if requested_version is not None:
-            requested_version = version_select.picked(self, offer, str(requested_version))
+            requested_version = version_select.select_declared(
+                self, declared, str(requested_version)
+            )
         try:
             return super()._pick_version(requested_version)
         except AssertionError:
             data_dir = self._original_state["data_dir"] or tfds.core.constants.DATA_DIR
             raise version_select.no_such_version(
-                self.name, requested_version, offer, data_dir, self.builder_config_name
+                self.name, requested_version, declared, data_dir, self.builder_config_name
             ) from None
 
     def _build_data_dir(self, given_data_dir: str | None) -> tuple[str, str]:

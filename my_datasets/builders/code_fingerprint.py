@@ -23,7 +23,7 @@ from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import reference_to
 from my_datasets.errors import StaleDataError
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.resolving import available_versions
+from my_datasets.resolving.version_select import DeclaredVersions
 from my_datasets.storage import addresses
 
 # The rule by which source code is hashed, stored in the fingerprint under this name. Rule 1, which
@@ -255,7 +255,7 @@ def _reasons(builder: tfds.core.DatasetBuilder) -> list[str]:
     manifest = _manifest(builder)
     if manifest is None or not manifest.fingerprint:
         return []  # prepared by plain TFDS, which writes no fingerprint
-    if not available_versions.of_builder(builder).builds(builder.version):
+    if not DeclaredVersions.of_builder(builder).builds(builder.version):
         return []  # the current code cannot build it, so different code is expected
     return changes_since(manifest.fingerprint, builder)
 

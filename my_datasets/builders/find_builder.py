@@ -24,9 +24,9 @@ from my_datasets.errors import (
 )
 from my_datasets.metadata import layout
 from my_datasets.metadata.version_metadata import VersionMetadata
-from my_datasets.resolving import available_versions, version_select
-from my_datasets.resolving.available_versions import DeclaredVersions
+from my_datasets.resolving import version_select
 from my_datasets.resolving.registry import packaged
+from my_datasets.resolving.version_select import DeclaredVersions
 from my_datasets.storage import addresses
 
 _SHOWN = 5  # how many names of a long list an error shows
@@ -97,10 +97,10 @@ def is_read_only(builder: tfds.core.DatasetBuilder) -> bool:
     return not isinstance(builder, tfds.core.GeneratorBasedBuilder)
 
 
-def offer_of(name: str) -> DeclaredVersions | None:
+def declared_versions(name: str) -> DeclaredVersions | None:
     """Returns the versions that a dataset's code offers; None if there is no code for it."""
     cls = _code(name)
-    return available_versions.of_class(cls) if cls is not None else None
+    return DeclaredVersions.of_class(cls) if cls is not None else None
 
 
 def why_blocked(builder: tfds.core.DatasetBuilder) -> str | None:
@@ -108,11 +108,11 @@ def why_blocked(builder: tfds.core.DatasetBuilder) -> str | None:
 
     A version can be blocked by the builder, by the prepared data's own metadata, or by the code.
     """
-    said = version_select.reason(builder)
+    said = version_select.blocked_reason(builder)
     if said is not None or not is_read_only(builder):
         return said
-    offer = offer_of(builder.name) or DeclaredVersions()
-    by_code = offer.blocked.reason(str(builder.version), builder.builder_config_name)
+    declared = declared_versions(builder.name) or DeclaredVersions()
+    by_code = declared.blocked.reason(str(builder.version), builder.builder_config_name)
     return by_code or VersionMetadata(addresses.as_path(builder.data_dir)).blocked_reason
 
 
@@ -146,23 +146,27 @@ def _exact(
     cls = _code(reference.name)
     if reference.version is None and cls is not None:
         return reference  # TFDS uses the version in the code
-    offer = available_versions.of_class(cls) if cls is not None else DeclaredVersions()
+    declared = DeclaredVersions.of_class(cls) if cls is not None else DeclaredVersions()
     default = cls.default_builder_config if cls is not None else None
     prepared = []
     for root in roots(data_dir):
         folder = addresses.as_path(root) / reference.name
         config = reference.config or (default.name if default else layout.default_config(folder))
         prepared += [one for one in layout.prepared_versions_of(folder) if one.config == config]
-    choice = version_select.choose(reference.version, prepared, offer.blocked)
+    choice = version_select.select_prepared(reference.version, prepared, declared.blocked)
     config = reference.config or (default.name if default else None)
     found = choice.version.version if choice.version else None
     # If all matching versions are blocked, TFDS would use one of them.
     if found is None and choice.blocked and reference.version is not None:
-        found = offer.newest(reference.version, config)
+        found = declared.newest(reference.version, config)
         if found is None:
-            raise version_select.blocked(str(reference), choice.reasons(), offer.usable(config))
-        version_select.tell(reference.name, config, found, offer.reasons(reference.version, config))
-    choice.tell()
+            raise version_select.blocked_error(
+                str(reference), choice.reasons(), declared.usable(config)
+            )
+        version_select.warn_of_skipped(
+            reference.name, config, found, declared.reasons(reference.version, config)
+        )
+    choice.warn_of_skipped()
     return reference if found is None else replace(reference, version=VersionPattern.of(found))
 
 
@@ -194,7 +198,7 @@ def _explained(
         # TFDS's own message lists all of its public datasets.
         raise _not_found(reference, roots(data_dir)) from error
     except DatasetVariantBlockedError as error:  # blocked by its own metadata
-        raise version_select.blocked(
+        raise version_select.blocked_error(
             str(reference), {str(reference.version): str(error)}, ()
         ) from error
     except ValueError as error:

@@ -11,7 +11,7 @@ from my_datasets.errors import MyDatasetsError, VersionGateError, problem_of
 from my_datasets.metadata import layout
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.resolving.available_versions import Blocked
+from my_datasets.resolving.version_select import Blocked
 
 _LOGGER = get_logger(__name__)
 

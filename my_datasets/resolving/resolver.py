@@ -21,8 +21,8 @@ from my_datasets.metadata.layout import PreparedVersion
 from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records.shard_provider import is_attached
 from my_datasets.resolving import registry, version_select
-from my_datasets.resolving.available_versions import DeclaredVersions
 from my_datasets.resolving.lock import Lock
+from my_datasets.resolving.version_select import DeclaredVersions
 from my_datasets.storage import addresses
 
 # What reads object stores and attached releases loads pyarrow and NumPy.
@@ -329,49 +329,51 @@ def find_version(
     config = reference.config or layout.default_config(folder)
     prepared_versions = list(layout.prepared_versions_of(folder))
     of_config = [one for one in prepared_versions if one.config == config]
-    offer = registry.offer_of(reference.name) or DeclaredVersions()
+    declared = registry.declared_versions(reference.name) or DeclaredVersions()
     pattern = reference.version
-    choice = version_select.choose(pattern, of_config, offer.blocked)
+    choice = version_select.select_prepared(pattern, of_config, declared.blocked)
     if not choice.fitting:
         raise _not_prepared(
-            reference, offer, prepared_versions, searched, layout.unreadable_in(folder)
+            reference, declared, prepared_versions, searched, layout.unreadable_in(folder)
         )
     if not to_use and pattern is not None and pattern.is_exact:
         return choice.fitting[0]
     if choice.version is None:
-        raise _blocked(request, choice.reasons(), offer, of_config)
-    choice.tell()
+        raise _blocked(request, choice.reasons(), declared, of_config)
+    choice.warn_of_skipped()
     return choice.version
 
 
 def _blocked(
     request: Request,
     reasons: dict[str, str],
-    offer: DeclaredVersions,
+    declared: DeclaredVersions,
     prepared_versions: Sequence[PreparedVersion],
 ) -> VersionBlockedError:
     config = prepared_versions[0].config
     prepared = [
         one
         for one in prepared_versions
-        if version_select.choose(None, [one], offer.blocked).version
+        if version_select.select_prepared(None, [one], declared.blocked).version
     ]
-    versions = {*offer.usable(config), *(one.version for one in prepared)}
+    versions = {*declared.usable(config), *(one.version for one in prepared)}
     usable = sorted(versions, reverse=True)
-    return version_select.blocked(str(request.reference), reasons, usable, request.locked_by)
+    return version_select.blocked_error(str(request.reference), reasons, usable, request.locked_by)
 
 
 def _not_prepared(
     reference: DatasetReference,
-    offer: DeclaredVersions,
+    declared: DeclaredVersions,
     prepared_versions: Sequence[PreparedVersion],
     searched: str,
     unreadable: Sequence[str],
 ) -> NotPreparedError:
     near = (
-        _nearest(reference.name, searched) if not prepared_versions and not offer.versions else ""
+        _nearest(reference.name, searched)
+        if not prepared_versions and not declared.versions
+        else ""
     )
-    how = _how_to_get(reference, offer, searched)
+    how = _how_to_get(reference, declared, searched)
     config = reference.config or ""
     if reference.version is None and config.replace(".", "").isdecimal():
         near = f"Did you mean '{reference.name}:{config}'? A version follows a colon."
@@ -385,7 +387,7 @@ def _not_prepared(
         f"Searched: {searched}/{reference.name}",
         f"Prepared there: {', '.join(shown) or nothing}",
         near,
-        f"Versions in code: {offer.described(reference.config)}" if offer.versions else "",
+        f"Versions in code: {declared.described(reference.config)}" if declared.versions else "",
         *(f"Not readable: {one}" for one in unreadable),
         fix=f"ask the owner of unreadable versions for access; or {how}" if unreadable else how,
     )
@@ -404,12 +406,12 @@ def _nearest(name: str, data_dir: str) -> str:
     return nearest(name, sorted(prepared)) or nearest(name, sorted(known))
 
 
-def _how_to_get(reference: DatasetReference, offer: DeclaredVersions, data_dir: str) -> str:
+def _how_to_get(reference: DatasetReference, declared: DeclaredVersions, data_dir: str) -> str:
     """Returns the command that prepares the referenced version, or another one."""
     name = f"{reference.name}/{reference.config}" if reference.config else reference.name
-    if not offer.versions:
+    if not declared.versions:
         return f"my-datasets build {reference} --data-dir {data_dir}"
-    usable = [one for one in offer.usable(reference.config) if one in offer.built]
+    usable = [one for one in declared.usable(reference.config) if one in declared.built]
     pattern = reference.version
     fitting = next((one for one in usable if pattern is None or pattern.matches(one)), None)
     if fitting is not None:

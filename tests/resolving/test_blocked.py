@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from tensorflow_datasets.core import utils as tfds_utils
 
 from my_datasets.metadata.version_metadata import VersionMetadata
-from my_datasets.resolving.available_versions import Blocked
+from my_datasets.resolving.version_select import Blocked
 
 versions = st.sampled_from(["1.0.0", "1.0.1", "2.0.0"])
 configs = st.sampled_from(["small", "large"])

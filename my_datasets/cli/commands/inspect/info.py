@@ -212,11 +212,11 @@ def _facts(builder: "tfds.core.DatasetBuilder") -> JsonObject:
 
 def _versions(builder: "tfds.core.DatasetBuilder", data_dir: str | None) -> list[JsonObject]:
     """Returns all versions of a config that are prepared or in code, newest first."""
-    from my_datasets.builders.find_builder import offer_of, roots
-    from my_datasets.resolving.available_versions import DeclaredVersions
+    from my_datasets.builders.find_builder import declared_versions, roots
+    from my_datasets.resolving.version_select import DeclaredVersions
 
     config = builder.builder_config_name
-    offer = offer_of(builder.name) or DeclaredVersions()
+    declared = declared_versions(builder.name) or DeclaredVersions()
     folders = [addresses.as_path(root) / builder.name for root in roots(data_dir)]
     prepared = {
         one.version: one
@@ -227,13 +227,13 @@ def _versions(builder: "tfds.core.DatasetBuilder", data_dir: str | None) -> list
     return [
         {
             "version": str(version),
-            "current": version == offer.current,
-            "buildable": version in offer.built,
+            "current": version == declared.current,
+            "buildable": version in declared.built,
             "prepared": str(prepared[version].path) if version in prepared else None,
-            "blocked": offer.blocked.reason(version, config)
+            "blocked": declared.blocked.reason(version, config)
             or (prepared[version].metadata.blocked_reason if version in prepared else None),
         }
-        for version in sorted({*offer.versions, *prepared}, reverse=True)
+        for version in sorted({*declared.versions, *prepared}, reverse=True)
     ]
 
 

@@ -16,8 +16,8 @@ from my_datasets.cli.output import (
     reading_dir,
 )
 from my_datasets.metadata import layout
-from my_datasets.resolving.available_versions import DeclaredVersions
 from my_datasets.resolving.registry import packaged
+from my_datasets.resolving.version_select import DeclaredVersions
 
 
 @dataclass(frozen=True)
@@ -77,17 +77,17 @@ def _rows(data_dir: Path) -> Iterator[Row]:
         prepared.setdefault(found.name, {})[f"{config}{found.version}"] = found
     for name in sorted({*packaged.datasets, *prepared}):
         dataset = packaged.datasets.get(name)
-        offer = dataset.offer if dataset else DeclaredVersions()
+        declared = dataset.declared_versions if dataset else DeclaredVersions()
         versions = prepared.get(name, {})
         reasons = {
-            text: offer.blocked.reason(one.version, one.config) or one.metadata.blocked_reason
+            text: declared.blocked.reason(one.version, one.config) or one.metadata.blocked_reason
             for text, one in versions.items()
         }
         yield Row(
             name=name,
-            version=str(offer.current) if offer.current else None,
+            version=str(declared.current) if declared.current else None,
             prepared=list(versions),
             summary=dataset.summary if dataset else "",
-            buildable=[str(version) for version in offer.built],
+            buildable=[str(version) for version in declared.built],
             blocked={text: reason for text, reason in reasons.items() if reason},
         )

@@ -7,9 +7,9 @@ import textwrap
 import pytest
 
 from my_datasets.core.version import VersionNumber, VersionPattern
-from my_datasets.resolving import available_versions, registry
-from my_datasets.resolving.available_versions import Blocked
+from my_datasets.resolving import registry
 from my_datasets.resolving.registry import DatasetsPackage
+from my_datasets.resolving.version_select import Blocked, DeclaredVersions
 
 HEAD = """
 import tensorflow_datasets as tfds
@@ -59,7 +59,7 @@ def test_the_source_says_what_the_class_says(name, tmp_path, monkeypatch):
         f"class Builder(my_datasets.Builder, skip_registration=True):\n"
         f"    name = 'offering'\n{body}\n"
     )
-    assert available_versions.of_source(source.encode()) == available_versions.of_class(
+    assert registry.read_versions(source.encode()) == DeclaredVersions.of_class(
         loaded(source, tmp_path, monkeypatch)
     )
 
@@ -75,8 +75,8 @@ def test_what_a_base_class_of_the_module_says_counts(tmp_path, monkeypatch):
             name = "offering"
             VERSION = tfds.core.Version("1.1.0")
     """)
-    found = available_versions.of_source(source.encode())
-    assert found == available_versions.of_class(loaded(source, tmp_path, monkeypatch))
+    found = registry.read_versions(source.encode())
+    assert found == DeclaredVersions.of_class(loaded(source, tmp_path, monkeypatch))
     assert found.blocked.reason("0.1.0", None) == "Old."
 
 
@@ -91,7 +91,7 @@ def test_what_a_base_class_of_the_module_says_counts(tmp_path, monkeypatch):
     ],
 )
 def test_what_is_computed_is_not_sure(line):
-    found = available_versions.of_source(
+    found = registry.read_versions(
         f"class Builder:\n    VERSION = tfds.core.Version('1.0.0')\n{line}\n".encode()
     )
     assert not found.is_sure
@@ -110,21 +110,19 @@ def test_code_whose_blocked_versions_are_computed_is_imported(tmp_path, monkeypa
     )
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(registry, "_packages", [DatasetsPackage("offered_datasets")])
-    assert registry.offer_of("computed_offer").blocked == Blocked({"1.0.0": "No."})
-    assert registry.offer_of("of_nobody") is None
+    assert registry.declared_versions("computed_offer").blocked == Blocked({"1.0.0": "No."})
+    assert registry.declared_versions("of_nobody") is None
 
 
 def test_the_order_in_which_versions_are_meant():
-    offer = available_versions.of_versions(
-        ["1.1.0", "1.0.0", "1.3.0", "1.2.0", "0.9.0"], ["1.0.0"], None
-    )
-    assert [str(one) for one in offer.versions] == ["1.1.0", "1.3.0", "1.0.0", "1.2.0", "0.9.0"]
-    assert offer.described(None) == (
+    declared = DeclaredVersions.of(["1.1.0", "1.0.0", "1.3.0", "1.2.0", "0.9.0"], ["1.0.0"], None)
+    assert [str(one) for one in declared.versions] == ["1.1.0", "1.3.0", "1.0.0", "1.2.0", "0.9.0"]
+    assert declared.described(None) == (
         "1.1.0, 1.3.0, 1.0.0, 1.2.0 (only loaded), 0.9.0 (only loaded)"
     )
-    assert offer.builds("1.3.0")  # as TFDS builds the newest on request
-    assert not offer.builds("0.9.0")
+    assert declared.builds("1.3.0")  # as TFDS builds the newest on request
+    assert not declared.builds("0.9.0")
     any_of_1 = VersionPattern.parse("1.*.*")
-    assert offer.newest(any_of_1, None) == VersionNumber(1, 1, 0)
-    assert offer.newest(VersionPattern.parse("0.*.*"), None) == VersionNumber(0, 9, 0)
-    assert offer.newest(VersionPattern.parse("2.*.*"), None) is None
+    assert declared.newest(any_of_1, None) == VersionNumber(1, 1, 0)
+    assert declared.newest(VersionPattern.parse("0.*.*"), None) == VersionNumber(0, 9, 0)
+    assert declared.newest(VersionPattern.parse("2.*.*"), None) is None
