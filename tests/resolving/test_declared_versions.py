@@ -98,6 +98,20 @@ def test_what_is_computed_is_not_sure(line):
     assert found.current == VersionNumber(1, 0, 0)
 
 
+def test_reading_blocked_versions_elsewhere_computes_nothing():
+    source = (
+        "class Builder:\n    VERSION = '1.0.0'\n    def f(self): return self.BLOCKED_VERSIONS\n"
+    )
+    assert registry.read_versions(source.encode()).is_sure
+
+
+@pytest.mark.parametrize(
+    "source", [b"class Builder:\n  VERSION =", b"VERSION = '1.0.0'\0", b"\xff"]
+)
+def test_source_that_is_not_python_declares_nothing(source):
+    assert registry.read_versions(source) == DeclaredVersions()
+
+
 def test_code_whose_blocked_versions_are_computed_is_imported(tmp_path, monkeypatch):
     folder = tmp_path / "offered_datasets" / "computed_offer"
     folder.mkdir(parents=True)
