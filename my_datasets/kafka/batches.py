@@ -10,14 +10,12 @@ from types import TracebackType
 import numpy as np
 
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.kafka.consumer.connection import Connection
-from my_datasets.kafka.consumer.consumer_thread import ConsumerThread, Counts
-from my_datasets.kafka.consumer.offsets import TopicPosition
-from my_datasets.kafka.consumer.partitions import Offsets
-from my_datasets.kafka.decode.decoder import Decoded, Decoding, MessageBlock
-from my_datasets.kafka.decode.quarantine import Quarantine
-from my_datasets.kafka.decode.values import Columns
-from my_datasets.kafka.options import TopicRange
+from my_datasets.kafka.connection import Connection
+from my_datasets.kafka.consumer_thread import ConsumerThread, Counts
+from my_datasets.kafka.decoder import Decoded, Decoding, MessageBlock, Quarantine
+from my_datasets.kafka.offsets import TopicPosition, TopicRange
+from my_datasets.kafka.partitions import Offsets
+from my_datasets.kafka.payloads import Columns
 
 # Waits are split into intervals of this many seconds, so that signals are handled.
 _NOTICE = 0.5

@@ -10,11 +10,10 @@ import numpy as np
 from my_datasets.building.units import InvalidValue
 from my_datasets.errors import LostMessagesError, StreamUnavailableError
 from my_datasets.input_pipeline.decode.pytree import Ragged
-from my_datasets.kafka.consumer import offsets
-from my_datasets.kafka.consumer.connection import Connection, kafka, name_of
-from my_datasets.kafka.decode.decoder import Decoding
-from my_datasets.kafka.decode.payloads import PayloadParser
-from my_datasets.kafka.decode.values import Columns, MessageValues
+from my_datasets.kafka import offsets
+from my_datasets.kafka.connection import Connection, kafka, name_of
+from my_datasets.kafka.decoder import Decoding
+from my_datasets.kafka.payloads import Columns, MessageValues, PayloadParser
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer

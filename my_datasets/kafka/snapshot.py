@@ -19,20 +19,12 @@ from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import InvalidOptionError, StaleDataError, StreamError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder
-from my_datasets.kafka import offset_ranges
-from my_datasets.kafka.consumer import offsets
-from my_datasets.kafka.consumer.connection import (
-    ANSWER_SECONDS,
-    Connection,
-    Topic,
-    TopicAddress,
-    kafka,
-)
-from my_datasets.kafka.consumer.offsets import When
-from my_datasets.kafka.decode import payloads
-from my_datasets.kafka.decode.decoder import Decoding
-from my_datasets.kafka.decode.features import DecodedFeatures, Features, described
-from my_datasets.kafka.decode.values import Leaves
+from my_datasets.kafka import offset_ranges, offsets, payloads
+from my_datasets.kafka.connection import ANSWER_SECONDS, Connection, Topic, TopicAddress, kafka
+from my_datasets.kafka.decoder import Decoding
+from my_datasets.kafka.features import DecodedFeatures, Features, described
+from my_datasets.kafka.offsets import When
+from my_datasets.kafka.payloads import Leaves
 from my_datasets.kafka.stream import parser_of
 from my_datasets.metadata import layout
 from my_datasets.metadata.features import Leaf

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
 from my_datasets.core.sizes import in_bytes
 from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.decode.decoder import Decoder
+from my_datasets.kafka import payloads
 from my_datasets.kafka.batches import MessageBatches, MessageForm, Recipe
-from my_datasets.kafka.consumer.connection import Connection, TopicAddress
-from my_datasets.kafka.consumer.offsets import TopicPosition, When
-from my_datasets.kafka.decode import payloads
-from my_datasets.kafka.decode.decoder import Decoding
-from my_datasets.kafka.decode.features import DecodedFeatures, Features, check_shapes, described
-from my_datasets.kafka.decode.values import Leaves
-from my_datasets.kafka.options import TopicRange
+from my_datasets.kafka.connection import Connection, TopicAddress
+from my_datasets.kafka.decoder import Decoding
+from my_datasets.kafka.features import DecodedFeatures, Features, check_shapes, described
+from my_datasets.kafka.offsets import TopicPosition, TopicRange, When
+from my_datasets.kafka.payloads import Leaves
 
 if TYPE_CHECKING:
     from my_datasets.kafka.tf_dataset import MessageDataset

@@ -16,8 +16,8 @@ from my_datasets.input_pipeline.frameworks.tensors import (
     types_of,
 )
 from my_datasets.kafka.batches import MessageBatches, Recipe
-from my_datasets.kafka.consumer.consumer_thread import Counts
-from my_datasets.kafka.consumer.offsets import TopicPosition
+from my_datasets.kafka.consumer_thread import Counts
+from my_datasets.kafka.offsets import TopicPosition
 
 
 class MessageDataset(tf.data.Dataset):

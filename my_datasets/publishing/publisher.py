@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from my_datasets.comparison import gate
+from my_datasets.comparison import diff
 from my_datasets.core import version as version_rules
 from my_datasets.core.version import Bump, VersionNumber
 from my_datasets.errors import ChecksumError, MyDatasetsError, PublishError
@@ -80,7 +80,7 @@ def check_release_gate(
                     ledger, wanted, version, published[version], version_dir, target
                 )
             (siblings / str(version)).symlink_to(found, target_is_directory=True)
-        gate.check(version_dir, siblings)
+        diff.check_version_gate(version_dir, siblings)
 
 
 def _local_version(version_dir: Path, version: VersionNumber, release: Release) -> Path | None:

@@ -6,10 +6,11 @@ features.
 
 import contextlib
 import errno
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from my_datasets.comparison import examine
 from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
@@ -21,10 +22,88 @@ from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example import canonical
 from my_datasets.records.tf_example.columns import UnreadableRecordError
 from my_datasets.storage import regular_files
-from my_datasets.verification import checkpoint, observer
-from my_datasets.verification.checks import files
-from my_datasets.verification.observer import ExampleObserver, Take
+from my_datasets.verification import checkpoint, file_checks
 from my_datasets.verification.report import Level
+
+# Takes the decoded values of some examples, nested like the features, in order.
+Take = Callable[[Any], None]
+
+
+class ExampleObserver(Protocol):
+    """Writes notes on examples, to one file per shard.
+
+    `repr` must show all that the notes depend on besides the shard: a later run may reuse them.
+    """
+
+    @property
+    def name(self) -> str:
+        """A short unique name, for files."""
+
+    def noting(self, target: Path) -> AbstractContextManager[Take]:
+        """Returns a function that takes a shard's examples, and writes notes to a file."""
+
+
+@dataclass(frozen=True)
+class ObservedShard:
+    """A shard whose examples were all decoded; paths of its notes begin with `notes`."""
+
+    path: Path
+    file_format: str
+    examples: int
+    notes: Path
+
+    def of(self, watch: ExampleObserver) -> Path:
+        """Returns the file of a watch's notes."""
+        return file_of(self.notes, watch)
+
+    def record(self, row: int) -> bytes:
+        """Reads a record again.
+
+        Raises:
+          IndexError: The shard no longer has this record.
+        """
+        begin = 0
+        for records in shard_reader.records(self.path, self.file_format):
+            if row < begin + len(records):
+                return records[row - begin]
+            begin += len(records)
+        raise IndexError(row)
+
+
+class Check(Protocol):
+    """A check of the notes on all shards."""
+
+    @property
+    def watches(self) -> Sequence[ExampleObserver]:
+        """The watches that write the notes."""
+
+    @property
+    def not_checked(self) -> Sequence[str]:
+        """What could not be checked, and why; complete after `issues`."""
+
+    def issues(self, splits: Mapping[str, Sequence[ObservedShard]]) -> Iterator[Issue]:
+        """Yields issues, given the shards of each split in order."""
+
+
+def file_of(notes: Path, watch: ExampleObserver) -> Path:
+    """Returns the file of a watch's notes, given the prefix of such files."""
+    return notes.with_name(f"{notes.name}.{watch.name}")
+
+
+def place(shards: Sequence[ObservedShard], number: int) -> tuple[ObservedShard, int]:
+    """Returns the shard of a split's example, and its row in the shard."""
+    for shard in shards:
+        if number < shard.examples:
+            return shard, number
+        number -= shard.examples
+    raise IndexError(number)
+
+
+def shown(shards: Sequence[ObservedShard], number: int) -> str:
+    """Returns the place of a split's example, for a message."""
+    shard, row = place(shards, number)
+    return f"{shard.path.name}, record {row:,}"
+
 
 # The maximum number of issues per shard.
 _MOST_ISSUES = 5
@@ -36,7 +115,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 NOT_TO_BE_READ = frozenset({"missing-shard", "link", "no-file", "unreadable-shard"})
 
 
-def check(
+def check_shard(
     path: Path, file_format: str, examples: int, sha256: str | None, known: Mapping[str, str]
 ) -> Iterator[Issue]:
     """Yields the issues of a shard; reads all of it.
@@ -46,7 +125,7 @@ def check(
     found = regular_files.sha256_of(path) if sha256 is not None else None
     if found is not None and found == sha256:
         if not index.is_of(path):
-            yield files.stale_index(path, "other offsets")
+            yield file_checks.stale_index(path, "other offsets")
         return
     other = known.get(found) if found is not None else None
     if other is not None:
@@ -70,7 +149,7 @@ def check(
             ANEW, f"{examples:,} records", f"{count:,} records",
         )  # fmt: skip
     elif not index.is_of(path):
-        yield files.stale_index(path, "other offsets")
+        yield file_checks.stale_index(path, "other offsets")
     if count == examples and sha256 is not None and found is not None:
         yield Issue(
             "other-bytes", path.name,
@@ -191,7 +270,7 @@ class Worker:
         form = self.file_format
         try:
             issues = list(
-                check(path, form, task.examples, self._sha256.get(task.name), self._known)
+                check_shard(path, form, task.examples, self._sha256.get(task.name), self._known)
             )
             if self._level is Level.DEEP:
                 is_damaged = any(issue.code == "damaged" for issue in issues)
@@ -199,7 +278,7 @@ class Worker:
                     notes = self.hashes_of(task)
                     hashes = stack.enter_context(notes.open("wb"))
                     takers = [
-                        stack.enter_context(watch.noting(observer.file_of(notes, watch)))
+                        stack.enter_context(watch.noting(file_of(notes, watch)))
                         for watch in self._watches
                     ]
                     more = check_examples(path, form, self._decoder, hashes, takers)
@@ -207,7 +286,7 @@ class Worker:
         except OSError as error:
             if error.errno in _FULL:  # only notes are written
                 raise _no_room(self._directory) from error
-            return [files.denied(path, error)]
+            return [file_checks.denied(path, error)]
         return issues
 
     def finish(self) -> None:
@@ -231,7 +310,7 @@ class Worker:
         notes = self.hashes_of(task)
         if self._level is not Level.DEEP:
             return []
-        return [notes, *(observer.file_of(notes, watch) for watch in self._watches)]
+        return [notes, *(file_of(notes, watch) for watch in self._watches)]
 
 
 def tasks(subject: ComparedVersion, not_to_be_read: set[str]) -> list[Task]:

@@ -23,13 +23,11 @@ from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.metadata import content
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.resolving.lock import Lock
-from my_datasets.verification import checkpoint, shard_reading
-from my_datasets.verification.checks import files, metadata, statistics
-from my_datasets.verification.near_duplicates.check import NearDuplicateCheck, NearDuplicates
-from my_datasets.verification.observer import Check, ObservedShard
+from my_datasets.verification import checkpoint, file_checks, shard_reading, value_checks
+from my_datasets.verification.near_duplicates import NearDuplicateCheck, NearDuplicates
 from my_datasets.verification.report import Level, Report
-from my_datasets.verification.shard_reading import Worker
-from my_datasets.verification.splits.split_check import SplitDeclarations
+from my_datasets.verification.shard_reading import Check, ObservedShard, Worker
+from my_datasets.verification.split_checks import SplitDeclarations
 
 _OLD_MANIFEST = (
     "sidecars of shards; description, citation and other texts of the metadata; classes of "
@@ -80,9 +78,9 @@ def verify(
             fix="name a reference such as digits, or a directory as shown by my-datasets info",
         )
     subject = ComparedVersion.read(path)
-    issues = [*subject.issues, *metadata.check(subject)]
-    issues += files.check(subject, read=level is not Level.FAST)
-    issues += [*statistics.check_noted_constraints(subject), *statistics.check_drift(subject)]
+    issues = [*subject.issues, *file_checks.check_metadata(subject)]
+    issues += file_checks.check_files(subject, read=level is not Level.FAST)
+    issues += [*value_checks.check_noted_constraints(subject), *value_checks.check_drift(subject)]
     issues += _locked(subject, lock)
     not_checked: list[str] = []
     made = subject.manifest
@@ -120,11 +118,13 @@ def verify(
                 splits = _by_split(subject, paths)
                 is_whole = not any(i.severity is Severity.ERROR for i in issues)
                 if is_whole:
-                    issues += statistics.check_digests(subject.content, splits)
+                    issues += value_checks.check_digests(subject.content, splits)
                     noted = _noted(subject, worker, tasks)
                     issues += [issue for check in checks for issue in check.issues(noted)]
                     again = scratch.directory / "constraints"
-                    issues += statistics.check_constraints_again(subject, again, workers or cores())
+                    issues += value_checks.check_constraints_again(
+                        subject, again, workers or cores()
+                    )
                 if not any(i.severity is Severity.ERROR for i in issues):
                     digest = _digest(subject, splits)
         not_checked += [note for check in checks for note in check.not_checked]

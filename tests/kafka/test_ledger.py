@@ -1,6 +1,6 @@
 """Who may be told what, and when."""
 
-from my_datasets.kafka.consumer.partitions import DeliveryLog
+from my_datasets.kafka.partitions import DeliveryLog
 
 
 def test_what_was_read_before_a_loss_is_not_given_out_after_it():

@@ -12,10 +12,10 @@ import tensorflow_datasets as tfds
 from my_datasets.builders.encode.encoder import ExampleEncoder
 from my_datasets.errors import FeatureError, InvalidOptionError
 from my_datasets.input_pipeline.decode.decoder import Decoder
-from my_datasets.kafka.decode import payloads
-from my_datasets.kafka.decode.decoder import Decoding
-from my_datasets.kafka.decode.features import DecodedFeatures, check_shapes, described
-from my_datasets.kafka.decode.values import MessageValues
+from my_datasets.kafka import payloads
+from my_datasets.kafka.decoder import Decoding
+from my_datasets.kafka.features import DecodedFeatures, check_shapes, described
+from my_datasets.kafka.payloads import MessageValues
 from my_datasets.kafka.stream import parser_of
 from tests.kafka.examples import FEATURES, example, numbered, records
 

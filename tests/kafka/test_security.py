@@ -8,8 +8,8 @@ import pickle
 import pytest
 
 from my_datasets.errors import StreamError
-from my_datasets.kafka.consumer import connection
-from my_datasets.kafka.consumer.connection import Connection, Redactor, TopicAddress
+from my_datasets.kafka import connection
+from my_datasets.kafka.connection import Connection, Redactor, TopicAddress
 from my_datasets.kafka.stream import stream
 from tests.kafka import kafka
 from tests.kafka.examples import FEATURES, ids, numbered

@@ -2,7 +2,7 @@
 
 import confluent_kafka
 
-from my_datasets.kafka.consumer.consumer_thread import MessageBatch
+from my_datasets.kafka.consumer_thread import MessageBatch
 
 
 def message(partition, offset, value):

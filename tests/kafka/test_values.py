@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.kafka.decode.values import MessageValues, Pieces
+from my_datasets.kafka.payloads import MessageValues, Pieces
 from my_datasets.records.tf_example.columns import PADDING
 
 VALUES = st.lists(st.one_of(st.none(), st.binary(max_size=30)), max_size=12)

@@ -18,9 +18,9 @@ from my_datasets.building.options import BuildOptions
 from my_datasets.comparison import examine
 from my_datasets.errors import InvalidOptionError, MissingDependencyError
 from my_datasets.records import index
-from my_datasets.verification.near_duplicates import fingerprints as near_pairs
-from my_datasets.verification.near_duplicates import similarity_hashes
-from my_datasets.verification.near_duplicates.check import NearDuplicates
+from my_datasets.verification import near_duplicates as near_pairs
+from my_datasets.verification import similarity_hashes
+from my_datasets.verification.near_duplicates import NearDuplicates
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 
@@ -359,7 +359,7 @@ def test_close_hashes_are_found_as_by_comparing_all(most):
         other[bit * 20 :] ^= np.uint64(1) << flips[bit * 20 :]
     bits = np.unpackbits((one[:, None] ^ other[None]).view(np.uint8).reshape(300, 400, 8), axis=2)
     exact = bits.sum(axis=2)
-    from my_datasets.verification.near_duplicates.fingerprints import ImageFingerprints
+    from my_datasets.verification.near_duplicates import ImageFingerprints
 
     ours, theirs = (ImageFingerprints.__new__(ImageFingerprints) for _ in range(2))
     ours.hashes, theirs.hashes = one, other

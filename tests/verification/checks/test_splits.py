@@ -18,10 +18,9 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records import shuffle_order
 from my_datasets.sources import splitting
-from my_datasets.verification import observer
+from my_datasets.verification import shard_reading, split_rules
 from my_datasets.verification.report import Level
-from my_datasets.verification.splits import column_hashes
-from my_datasets.verification.splits.column_hashes import DistinctValues, SplitColumn
+from my_datasets.verification.split_rules import DistinctValues, SplitColumn
 from my_datasets.verification.verifier import verify
 
 PARTS = {"train": 0.7, "validation": 0.1, "test": 0.2}
@@ -366,14 +365,14 @@ def test_each_value_is_counted_and_placed(tmp_path, at_once):
     path = build(tmp_path, SOURCE.split(PARTS), ["person", "number"])
     declared, content = Declared.read(path), Manifest.read(path).content
     (leaf,) = [leaf for leaf in VersionMetadata(path).known_leaves if leaf.name == "person"]
-    watch = column_hashes.ColumnHashes("w", leaf, "salt")
+    watch = split_rules.ColumnHashes("w", leaf, "salt")
     shards = {}
     for split, some in declared.splits.items():
         begin, examples = 0, list(my_datasets.source(str(path), split=split))
         shards[split] = []
         for number, one in enumerate(some):
             notes = tmp_path / f"{split}{number}"
-            noted = observer.ObservedShard(path / one.name, "tfrecord", one.examples, notes)
+            noted = shard_reading.ObservedShard(path / one.name, "tfrecord", one.examples, notes)
             with watch.noting(noted.of(watch)) as take:
                 people = [example["person"] for example in examples[begin:][: one.examples]]
                 for first in range(0, len(people), 100):
@@ -420,7 +419,7 @@ def test_columns_that_have_other_names_now(tmp_path):
 def test_places_are_those_of_the_split(tmp_path):
     """What is recomputed is what `split` did: an oracle by hand."""
     texts = pa.array([b"p1", b"p2", b""], pa.large_binary())
-    keys = column_hashes.hashes("s", texts)
+    keys = split_rules.hashes("s", texts)
     values = DistinctValues(keys, np.zeros(3, np.int64), np.ones(3, np.int64))
     expected = shuffle_order.hash_keys("my_datasets split s", texts)[0]
     assert values.places.tolist() == expected.tolist()

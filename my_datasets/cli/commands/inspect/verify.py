@@ -124,7 +124,7 @@ def command(
         raise click.UsageError("--rebuild is for local versions: pull the release, then verify it")
     from my_datasets.resolving.lock import Lock
     from my_datasets.resolving.resolve_prepared import version_dir
-    from my_datasets.verification.near_duplicates.check import NearDuplicates
+    from my_datasets.verification.near_duplicates import NearDuplicates
     from my_datasets.verification.report import Level
     from my_datasets.verification.verifier import verify
 

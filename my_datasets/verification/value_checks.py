@@ -12,8 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from my_datasets.comparison import examine
-from my_datasets.comparison.examine import Examination
-from my_datasets.comparison.findings import violations
+from my_datasets.comparison.examine import Examination, violations
 from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
 from my_datasets.core import hash_sets
 from my_datasets.core.hash_sets import DuplicateHashes, Hashes

@@ -16,20 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.core.logs import get_logger
-from my_datasets.kafka.consumer.connection import (
-    Connection,
-    Topic,
-    is_outage,
-    is_permanent,
-    kafka,
-    name_of,
-)
-from my_datasets.kafka.consumer.offsets import TopicPosition
-from my_datasets.kafka.consumer.partitions import DeliveryLog, Partitions
-from my_datasets.kafka.decode.decoder import DecodeQueue, Decoding, MessageBlock
-from my_datasets.kafka.decode.quarantine import Quarantine
-from my_datasets.kafka.decode.values import Pieces
-from my_datasets.kafka.options import TopicRange
+from my_datasets.kafka.connection import Connection, Topic, is_outage, is_permanent, kafka, name_of
+from my_datasets.kafka.decoder import DecodeQueue, Decoding, MessageBlock, Quarantine
+from my_datasets.kafka.offsets import TopicPosition, TopicRange
+from my_datasets.kafka.partitions import DeliveryLog, Partitions
+from my_datasets.kafka.payloads import Pieces
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message

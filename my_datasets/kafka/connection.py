@@ -44,8 +44,8 @@ _OURS = {
     "partition.assignment.strategy": "nothing: it is cooperative-sticky",
     "queued.max.messages.kbytes": "memory",
     "error_cb": "nothing: errors are raised, outages logged",
-    "logger": "the logger my_datasets.kafka.consumer.connection",
-    "log_cb": "the logger my_datasets.kafka.consumer.connection",
+    "logger": "the logger my_datasets.kafka.connection",
+    "log_cb": "the logger my_datasets.kafka.connection",
     "on_commit": "nothing: failures are logged",
 }
 # Seconds within which a cluster must first answer.

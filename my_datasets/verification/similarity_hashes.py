@@ -24,8 +24,8 @@ import numpy.typing as npt
 from my_datasets.core.arrays import Array
 from my_datasets.dependencies import missing_dependency
 from my_datasets.metadata.features import Leaf
-from my_datasets.verification.observer import Take
-from my_datasets.verification.splits.column_hashes import flat, is_flat
+from my_datasets.verification.shard_reading import Take
+from my_datasets.verification.split_rules import flat, is_flat
 
 # An image: the example it is of, its hash, and whether the hash tells anything.
 HASH_ROW = np.dtype([("example", "<i8"), ("hash", "<u8"), ("is_compared", "?")])

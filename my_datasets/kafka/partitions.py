@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.core.logs import get_logger
-from my_datasets.kafka.consumer import offsets
-from my_datasets.kafka.consumer.connection import ANSWER_SECONDS, Connection, Topic, kafka
-from my_datasets.kafka.options import TopicRange
+from my_datasets.kafka import offsets
+from my_datasets.kafka.connection import ANSWER_SECONDS, Connection, Topic, kafka
+from my_datasets.kafka.offsets import TopicRange
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, TopicPartition

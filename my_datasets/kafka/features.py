@@ -11,7 +11,7 @@ from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import FeatureError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.read.prepared import find
-from my_datasets.kafka.decode.values import Leaves
+from my_datasets.kafka.payloads import Leaves
 from my_datasets.metadata import features as schema
 from my_datasets.metadata.feature_classes import register_classes_of
 from my_datasets.metadata.features import Leaf
