@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from my_datasets.core.logs import get_logger
 from my_datasets.dependencies import missing_dependency
@@ -19,7 +19,6 @@ from my_datasets.errors import InvalidOptionError, StreamError, StreamUnavailabl
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError
-    from confluent_kafka.admin import AdminClient
 
 # The topic names that Kafka allows (org.apache.kafka.common.internals.Topic).
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
@@ -29,7 +28,6 @@ _SCHEME = "kafka://"
 _SECRET = re.compile(
     r"password|passphrase|secret|credential|token|\.pem$|jaas|oauthbearer\.config|api\.?key", re.I
 )
-HIDDEN = "***"
 
 _log = get_logger(__name__)
 # Options that this package sets because its guarantees depend on them; and what to use instead.
@@ -55,10 +53,8 @@ _ASK_SECONDS = 2.0
 # Milliseconds until librdkafka fetches again after its queue was full. Its default of one second is
 # longer than it takes to empty the queue.
 _FULL_MS = 20
-# librdkafka repeats the same message at each attempt to connect, twenty times a second.
-_QUIET = logging.DEBUG
 
-_NOT_THERE = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"})
+_OUTAGES = frozenset({"_TRANSPORT", "_ALL_BROKERS_DOWN", "_RESOLVE", "_TIMED_OUT"})
 _FIXES = {
     "_AUTHENTICATION": "correct sasl.username, sasl.password, sasl.mechanism",
     "SASL_AUTHENTICATION_FAILED": "correct sasl.username, sasl.password, sasl.mechanism",
@@ -97,40 +93,15 @@ class TopicAddress:
                 fix="pass them as options: sasl.username, sasl.password",
             )
         brokers, slash, topic = url.removeprefix(_SCHEME).partition("/")
-        fits = all(_BROKER.fullmatch(one) for one in brokers.split(","))
-        if not url.startswith(_SCHEME) or not slash or not fits or not _is_name(topic):
+        is_valid = url.startswith(_SCHEME) and slash and topic not in (".", "..")
+        is_valid = is_valid and all(_BROKER.fullmatch(one) for one in brokers.split(","))
+        if not is_valid or not _TOPIC.fullmatch(topic):
             raise InvalidOptionError(
                 f"{url!r} is not the address of a topic.",
                 "Expected: kafka://BROKER[:PORT][,BROKER[:PORT]...]/TOPIC",
                 fix="write it as kafka://localhost:9092/clicks",
             )
         return cls(brokers, topic)
-
-
-def _is_name(topic: str) -> bool:
-    return bool(_TOPIC.fullmatch(topic)) and topic not in (".", "..")
-
-
-def is_secret(option: str) -> bool:
-    """Returns whether the value of a librdkafka option must not be shown."""
-    return bool(_SECRET.search(option))
-
-
-class Redactor:
-    """Removes the values of secret options from texts."""
-
-    def __init__(self, options: Mapping[str, object]) -> None:
-        """Collects the secrets among librdkafka's options."""
-        values = {str(value) for name, value in options.items() if is_secret(name) and value}
-        # Longest first, because one secret may be part of another.
-        self._values = sorted(values, key=len, reverse=True)
-
-    def __call__(self, text: object) -> str:
-        """Returns the text with each secret replaced by `***`."""
-        found = str(text)
-        for value in self._values:
-            found = found.replace(value, HIDDEN)
-        return found
 
 
 def kafka() -> ModuleType:
@@ -163,14 +134,15 @@ class Connection:
                     fix=f"leave it out, and use {_OURS[name]}",
                 )
 
-    @property
-    def redact(self) -> Redactor:
-        """A function that removes this connection's secrets from texts."""
-        return Redactor(self.options)
-
-    def shown(self) -> dict[str, str]:
-        """Returns the options for display, without secrets."""
-        return {k: HIDDEN if is_secret(k) else str(v) for k, v in sorted(self.options.items())}
+    def redact(self, text: object) -> str:
+        """Returns a text with the values of secret options replaced by `***`."""
+        options = self.options.items()
+        values = {str(value) for name, value in options if _SECRET.search(name) and value}
+        found = str(text)
+        # Longest first, because one secret may be part of another.
+        for value in sorted(values, key=len, reverse=True):
+            found = found.replace(value, "***")
+        return found
 
     def consumer(
         self, settings: Mapping[str, object], on_error: Callable[["KafkaError"], None] | None = None
@@ -201,40 +173,40 @@ class Connection:
             **settings,
         }
         try:
-            found: Consumer = module.Consumer(given)
+            return module.Consumer(given)  # type: ignore[no-any-return]
         except (module.KafkaException, TypeError, ValueError) as error:
             raise InvalidOptionError(
                 "Kafka's client rejects these options.",
                 f"It says: {self.redact(message_of(error))}",
                 fix="correct them; their names are librdkafka's, such as security.protocol",
             ) from None
-        return found
 
-    def admin(self) -> "AdminClient":
-        """Returns an admin client, to query topics."""
-        given = {
-            **self.options,
-            "bootstrap.servers": self.address.brokers,
-            "logger": _Logger(self.redact),
-        }
-        found: AdminClient = self.admin_module().AdminClient(given)
-        return found
-
-    @staticmethod
-    def admin_module() -> ModuleType:
-        """Returns the module `confluent_kafka.admin`."""
-        return importlib.import_module("confluent_kafka.admin")
+    def is_compacted(self, topic: str) -> bool:
+        """Returns whether a topic is compacted; True if its configuration cannot be read."""
+        module = importlib.import_module("confluent_kafka.admin")
+        client = module.AdminClient(
+            {
+                **self.options,
+                "bootstrap.servers": self.address.brokers,
+                "logger": _Logger(self.redact),
+            }
+        )
+        resource = module.ConfigResource(module.ResourceType.TOPIC, topic)
+        try:
+            found = client.describe_configs([resource])[resource].result(ANSWER_SECONDS)
+        except (kafka().KafkaException, TimeoutError):
+            return True
+        return "compact" in str(found["cleanup.policy"].value)
 
     def failed(self, error: object, *facts: str) -> StreamError:
         """Returns the exception for a `KafkaError`, or for an exception that contains one."""
-        said = self.redact(message_of(error))
         name = name_of(error)
-        problem, said = f"Kafka: {self.address} cannot be read.", f"It says: {said} ({name})"
-        if name in _NOT_THERE:
+        problem = f"Kafka: {self.address} cannot be read."
+        facts = (*facts, f"It says: {self.redact(message_of(error))} ({name})")
+        if name in _OUTAGES:
             fix = "check that the brokers run and can be reached"
-            return StreamUnavailableError(problem, *facts, said, fix=fix)
-        fix = _FIXES.get(name, "see Kafka's message")
-        return StreamError(problem, *facts, said, fix=fix)
+            return StreamUnavailableError(problem, *facts, fix=fix)
+        return StreamError(problem, *facts, fix=_FIXES.get(name, "see Kafka's message"))
 
     def describe(self, consumer: "Consumer", reported: Collection[object] = ()) -> "Topic":
         """Returns the cluster's description of the topic.
@@ -256,9 +228,9 @@ class Connection:
                 break
             except module.KafkaException as error:
                 consumer.poll(0)  # calls on_error with pending errors
-                telling = [one for one in list(reported) if is_permanent(one)]
-                if telling or not is_outage(error) or time.monotonic() > end:
-                    raise self.failed([*telling, error][0]) from None
+                permanent = [one for one in list(reported) if is_permanent(one)]
+                if permanent or not is_outage(error) or time.monotonic() > end:
+                    raise self.failed([*permanent, error][0]) from None
         topic = found.topics.get(name)
         if topic is None or topic.error is not None:
             raise self.failed(topic.error if topic is not None else "there is no such topic")
@@ -287,27 +259,32 @@ def is_permanent(error: object) -> bool:
 
 def is_outage(error: object) -> bool:
     """Returns whether an error means that brokers cannot be reached."""
-    return name_of(error) in _NOT_THERE
+    return name_of(error) in _OUTAGES
 
 
 def name_of(error: object) -> str:
     """Returns the name, such as `_TRANSPORT`, of a `KafkaError` or of the one in an exception."""
-    inner = error.args[0] if isinstance(error, Exception) and error.args else error
+    inner = _inner(error)
     return str(inner.name()) if hasattr(inner, "name") else type(inner).__name__
 
 
 def message_of(error: object) -> str:
     """Returns the message of a `KafkaError` or of the one in an exception."""
-    inner = error.args[0] if isinstance(error, Exception) and error.args else error
+    inner = _inner(error)
     return str(inner.str()) if hasattr(inner, "str") else str(inner)
+
+
+def _inner(error: object) -> Any:
+    return error.args[0] if isinstance(error, Exception) and error.args else error
 
 
 class _Logger:
     """librdkafka's logger: logs at debug level only, because outages are logged once, elsewhere."""
 
-    def __init__(self, redact: Redactor) -> None:
+    def __init__(self, redact: Callable[[object], str]) -> None:
         self._redact = redact
 
     def log(self, _level: int, message: str, *arguments: object) -> None:
-        if _log.isEnabledFor(_QUIET):
-            _log.log(_QUIET, "%s", self._redact(message % arguments))
+        # librdkafka repeats the same message at each attempt to connect, twenty times a second.
+        if _log.isEnabledFor(logging.DEBUG):
+            _log.debug("%s", self._redact(message % arguments))

@@ -19,7 +19,7 @@ from my_datasets.core.logs import get_logger
 from my_datasets.kafka.connection import Connection, Topic, is_outage, is_permanent, kafka, name_of
 from my_datasets.kafka.decoder import DecodeQueue, Decoding, MessageBlock, Quarantine
 from my_datasets.kafka.offsets import TopicPosition, TopicRange
-from my_datasets.kafka.partitions import DeliveryLog, Partitions
+from my_datasets.kafka.partitions import Partitions
 from my_datasets.kafka.payloads import Pieces
 
 if TYPE_CHECKING:
@@ -69,16 +69,12 @@ class MessageBatch:
     @property
     def partitions(self) -> Numbers:
         """The partition of each message; shape [n]."""
-        return _joined(self._partitions)
+        return np.concatenate([np.zeros(0, np.int64), *self._partitions])
 
     @property
     def offsets(self) -> Numbers:
         """The offset of each message; shape [n]."""
-        return _joined(self._offsets)
-
-
-def _joined(parts: Sequence[Numbers]) -> Numbers:
-    return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        return np.concatenate([np.zeros(0, np.int64), *self._offsets])
 
 
 class Outage:
@@ -96,7 +92,7 @@ class Outage:
         self._reported, self._patience = reported, patience
         self._begin = self._next = 0.0
         self._reason: KafkaError | None = None
-        self._is_told = False
+        self._is_logged = False
 
     @property
     def is_on(self) -> bool:
@@ -104,19 +100,19 @@ class Outage:
         return self._reason is not None
 
     @staticmethod
-    def is_one(error: "KafkaError") -> bool:
+    def is_temporary(error: "KafkaError") -> bool:
         """Returns whether an error may be temporary, due to an outage."""
         return is_outage(error) or is_permanent(error)
 
-    def is_over(self) -> None:
+    def end(self) -> None:
         """Ends the outage, because a message arrived."""
-        if self._is_told:
+        if self._is_logged:
             away = time.monotonic() - self._begin
             _log.warning("%s answers again after %.0f s", self._connection.address, away)
-        self._reason, self._is_told = None, False
+        self._reason, self._is_logged = None, False
         self._reported.clear()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Handles reported errors; during an outage, probes whether the brokers answer again.
 
         Raises:
@@ -126,30 +122,24 @@ class Outage:
             error = self._reported.popleft()
             if error.fatal():
                 raise self._connection.failed(error)
-            if self.is_one(error):
-                self._begins(error)
+            if self.is_temporary(error) and self._reason is None:
+                self._begin, self._next, self._reason = time.monotonic(), 0.0, error
+            elif is_permanent(error):
+                self._reason = error
         now = time.monotonic()
         if self._reason is None or now < self._next:
             return
         self._next = now + _EVERY
         if self._answers():
-            self.is_over()
+            self.end()
         elif now - self._begin > self._patience:
             raise self._connection.failed(self._reason, f"For {now - self._begin:.0f} seconds")
-        elif not self._is_told and now - self._begin > _WARN_AFTER:
-            self._is_told = True
+        elif not self._is_logged and now - self._begin > _WARN_AFTER:
+            self._is_logged = True
             _log.warning(
                 "%s does not answer; waiting at most %.0f s: %s",
                 self._connection.address, self._patience, self._connection.redact(self._reason),
             )  # fmt: skip
-
-    def _begins(self, error: "KafkaError") -> None:
-        if self._reason is None:
-            self._begin = time.monotonic()
-            self._next = 0.0
-            self._reason = error
-        elif is_permanent(error):
-            self._reason = error
 
     def _answers(self) -> bool:
         name = self._connection.address.topic
@@ -171,7 +161,14 @@ class Counts:
 
 
 class ConsumerThread:
-    """Reads messages ahead."""
+    """Reads messages ahead.
+
+    Attributes:
+      counts: What was read so far.
+      topic: The topic.
+      deliveries: What was delivered and consumed.
+      queue: The decoded messages.
+    """
 
     def __init__(
         self,
@@ -190,7 +187,7 @@ class ConsumerThread:
         self.counts = Counts()
         self._connection, self._reading = connection, reading
         self._reported: deque[KafkaError] = deque(maxlen=100)
-        settings = {**reading.settings, "on_commit": self._told_of_commit}
+        settings = {**reading.settings, "on_commit": self._on_commit}
         self._consumer = connection.consumer(settings, self._reported.append)
         self._stops = self._is_over = self._is_paused = False
         self._epoch = 0
@@ -202,47 +199,29 @@ class ConsumerThread:
                 position.check(self.topic.cluster, self.topic.name, reading.shard)
             first = {} if position is None else position.offsets
             self._partitions = Partitions(connection, self._consumer, self.topic, reading, first)
+            self.deliveries = self._partitions.deliveries
             self._outage = Outage(connection, self._consumer, self._reported, reading.patience)
             self._partitions.begin()
         except BaseException:
             self._consumer.close()
             raise
         self._last = time.monotonic()
-        self._ahead = DecodeQueue(
+        self.queue = DecodeQueue(
             self.topic.name, decoding, quarantine,
             memory=reading.memory // 2, workers=reading.workers,
         )  # fmt: skip
         self._thread = threading.Thread(target=self._run, name="my_datasets-kafka", daemon=True)
         self._thread.start()
 
-    @property
-    def ledger(self) -> DeliveryLog:
-        """What was delivered and consumed."""
-        return self._partitions.ledger
-
-    @property
-    def held(self) -> int:
-        """The approximate number of bytes read but not taken yet."""
-        return self._ahead.held
-
-    def take(self, timeout: float | None) -> MessageBlock | None:
-        """Returns the next messages; None after a timeout, in seconds.
-
-        Raises:
-          StopIteration: There are no more.
-          MyDatasetsError: They cannot be read or decoded.
-        """
-        return self._ahead.take(timeout)
-
     def position(self) -> TopicPosition:
         """Returns the position after the delivered messages."""
-        given = self.ledger.given()
-        return TopicPosition(self.topic.cluster, self.topic.name, given, self._reading.shard)
+        offsets = self.deliveries.delivered()
+        return TopicPosition(self.topic.cluster, self.topic.name, offsets, self._reading.shard)
 
     def close(self) -> None:
         """Commits what was consumed, leaves the group, and stops the threads."""
         self._stops = True
-        self._ahead.close()
+        self.queue.close()
         if self._thread is not threading.current_thread():
             self._thread.join(_CLOSING)
 
@@ -255,7 +234,7 @@ class ConsumerThread:
             failure = error
         if isinstance(failure, kafka().KafkaException):
             failure = self._connection.failed(failure)
-        self._ahead.end(failure)
+        self.queue.end(failure)
         with contextlib.suppress(Exception):
             self._partitions.commit(wait=True)
         self._consumer.close()
@@ -265,18 +244,18 @@ class ConsumerThread:
         if time.monotonic() >= self._commit_at:
             self._commit_at = time.monotonic() + self._reading.commit_seconds
             self._partitions.commit(wait=False)
-        if self._is_over or not self._ahead.wait_for_room(0 if self._is_paused else _PATIENCE):
+        if self._is_over or not self.queue.wait_for_room(0 if self._is_paused else _PATIENCE):
             self._pause()
             self._poll(1)
             return
         self._resume()
         self._poll(self._at_once)
-        self._outage.look()
+        self._outage.check()
         idle = self._reading.idle_timeout
         is_idle = idle is not None and time.monotonic() - self._last > idle
         if self._partitions.is_finished or (is_idle and not self._outage.is_on):
             self._is_over = True
-            self._ahead.end()
+            self.queue.end()
 
     def _poll(self, most: int) -> None:
         """Reads messages, and queues them for decoding.
@@ -289,31 +268,31 @@ class ConsumerThread:
         while len(batch) < most:
             asked = min(most - len(batch), AT_ONCE)
             count = self._take(batch, asked, max(0.0, end - time.monotonic()))
-            if self._epoch != self.ledger.epoch:
-                self._begin_anew()
+            if self._epoch != self.deliveries.epoch:
+                self._start_epoch()
                 return
             if count < asked:
                 break
         if len(batch) and not self._is_over:
-            self._hand_on(batch)
+            self._enqueue(batch)
 
     def _take(self, batch: MessageBatch, most: int, timeout: float) -> int:
-        """Adds messages to `taken`; returns how many arrived, including errors.
+        """Adds messages to a batch; returns how many arrived, including errors.
 
         No message objects are left when it returns: see `AT_ONCE`.
         """
         messages = self._consumer.consume(most, timeout)
         if self._partitions.failure is not None:
             raise self._partitions.failure
-        if self._epoch == self.ledger.epoch:
+        if self._epoch == self.deliveries.epoch:
             batch.add(self._without_errors(messages))
         return len(messages)
 
-    def _begin_anew(self) -> None:
+    def _start_epoch(self) -> None:
         """Drops what was read: another consumer may have continued reading those partitions."""
-        self._epoch = self.ledger.epoch
+        self._epoch = self.deliveries.epoch
         self.counts.rebalances += 1
-        self._ahead.drop()
+        self.queue.drop()
         self._partitions.read_again()
 
     def _without_errors(self, messages: list["Message"]) -> list["Message"]:
@@ -326,21 +305,18 @@ class ConsumerThread:
             if error is None:
                 good.append(one)
             else:
-                self._look_at(one, error)
+                self._handle_error(one, error)
         return good
 
-    def _hand_on(self, batch: MessageBatch) -> None:
+    def _enqueue(self, batch: MessageBatch) -> None:
         partitions, offsets, pieces = batch.partitions, batch.offsets, batch.pieces
         each = pieces.size / len(pieces)
         in_range = self._partitions.before_the_end(partitions, offsets)
         if in_range is not None and len(in_range) < len(pieces):
-            partitions, offsets, pieces = (
-                partitions[in_range],
-                offsets[in_range],
-                pieces.only(in_range),
-            )
+            partitions, offsets = partitions[in_range], offsets[in_range]
+            pieces = pieces.only(in_range)
         self._last = time.monotonic()
-        self._outage.is_over()
+        self._outage.end()
         if not len(pieces):
             return
         self.counts.messages += len(pieces)
@@ -349,9 +325,9 @@ class ConsumerThread:
         block = MessageBlock(
             self._epoch, pieces, partitions, offsets, self.counts.messages, pieces.size
         )
-        self._ahead.put(block)
+        self.queue.put(block)
 
-    def _look_at(self, message: Any, error: "KafkaError") -> None:
+    def _handle_error(self, message: Any, error: "KafkaError") -> None:
         """Handles an error received instead of a message.
 
         Raises:
@@ -362,7 +338,7 @@ class ConsumerThread:
             self._partitions.at_the_end(message.partition(), message.offset())
         elif name in _GONE:
             raise self._partitions.lost_at(message.partition(), message.offset())
-        elif error.fatal() or not (error.retriable() or self._outage.is_one(error)):
+        elif error.fatal() or not (error.retriable() or self._outage.is_temporary(error)):
             raise self._connection.failed(error)
         else:
             self._reported.append(error)
@@ -379,7 +355,7 @@ class ConsumerThread:
             self._is_paused = False
             self._last = time.monotonic()
 
-    def _told_of_commit(self, error: object, _places: object) -> None:
+    def _on_commit(self, error: object, _places: object) -> None:
         if error is not None:
             _log.info("a commit failed and is repeated: %s", self._connection.redact(error))
-            self.ledger.forget_commits()
+            self.deliveries.forget_commits()

@@ -17,7 +17,7 @@ from my_datasets.errors import ExampleError, InvalidOptionError, QuarantineError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError
 from my_datasets.input_pipeline.decode.pytree import Ragged
-from my_datasets.kafka.payloads import Columns, MessageValues, Payload, Pieces
+from my_datasets.kafka.payloads import Columns, MessageValues, Pieces, Transcoder
 from my_datasets.storage import addresses
 
 # The limit applies to the latest messages, this many.
@@ -58,17 +58,10 @@ class Poison:
 
     def to_json(self) -> str:
         """Returns its line in the quarantine file."""
-        entry = {
-            "topic": self.topic,
-            "partition": self.partition,
-            "offset": self.offset,
-            "feature": self.feature,
-            "expected": self.expected,
-            "found": self.found,
-            "bytes": len(self.value),
-            "value": base64.b64encode(self.value[:_MOST_KEPT]).decode(),
-        }
-        return json.dumps(entry)
+        entry = {**vars(self), "bytes": len(self.value)}
+        del entry["value"]
+        value = base64.b64encode(self.value[:_MOST_KEPT]).decode()
+        return json.dumps({**entry, "value": value})
 
 
 class Quarantine:
@@ -147,8 +140,6 @@ class Quarantine:
             ) from error
 
 
-Rows = npt.NDArray[np.int64]
-
 Numbers = npt.NDArray[np.int64]
 # The maximum number of waiting blocks, whatever their size.
 _MOST_BLOCKS = 16
@@ -171,38 +162,43 @@ class Decoded:
     Attributes:
       columns: Their values: arrays of shape [n, ...] and `Ragged`s, nested like the features.
       rows: The indices of the decoded messages, in order; shape [n].
-      misfitting: The messages that cannot be decoded.
+      undecodable: The messages that cannot be decoded.
     """
 
     columns: Columns
-    rows: Rows
-    misfitting: tuple[UndecodableMessage, ...] = ()
+    rows: Numbers
+    undecodable: tuple[UndecodableMessage, ...] = ()
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """Decodes many messages at a time: converts them to records, and those to columns."""
+    """Decodes many messages at a time: converts them to records, and those to columns.
 
-    payload: Payload
+    Attributes:
+      decoder: Converts records to columns.
+      transcoder: Converts messages to records; None if they are `tf.Example`s.
+    """
+
     decoder: Decoder
+    transcoder: Transcoder | None = None
 
     def __call__(self, values: MessageValues) -> Decoded:
         """Decodes messages; skips those without a value."""
-        if values.are_there.all():
+        if values.are_present.all():
             return self._all(values)
-        present = np.flatnonzero(values.are_there)
+        present = np.flatnonzero(values.are_present)
         found = self._all(values[present])
-        misfitting = [replace(one, row=int(present[one.row])) for one in found.misfitting]
-        return Decoded(found.columns, present[found.rows], tuple(misfitting))
+        undecodable = [replace(one, row=int(present[one.row])) for one in found.undecodable]
+        return Decoded(found.columns, present[found.rows], tuple(undecodable))
 
     def _all(self, values: MessageValues) -> Decoded:
-        misfitting: list[UndecodableMessage] = []
-        parts = self._parts(values, 0, misfitting)
+        undecodable: list[UndecodableMessage] = []
+        parts = self._parts(values, 0, undecodable)
         if not parts:
-            return Decoded(self.nothing, np.zeros(0, np.int64), tuple(misfitting))
+            return Decoded(self.nothing, np.zeros(0, np.int64), tuple(undecodable))
         rows = np.concatenate([rows for _, rows in parts])
         columns = pytree.concatenated([columns for columns, _ in parts])
-        return Decoded(columns, rows, tuple(misfitting))
+        return Decoded(columns, rows, tuple(undecodable))
 
     @property
     def nothing(self) -> Columns:
@@ -210,12 +206,14 @@ class Decoding:
         return self._decoded(MessageValues.of([]))
 
     def _decoded(self, values: MessageValues) -> Columns:
-        found: Columns = self.decoder(self.payload.records(values))
+        found: Columns = self.decoder(
+            values.records if self.transcoder is None else self.transcoder.records(values)
+        )
         return found
 
     def _parts(
-        self, values: MessageValues, first: int, misfitting: list[UndecodableMessage]
-    ) -> list[tuple[Columns, Rows]]:
+        self, values: MessageValues, first: int, undecodable: list[UndecodableMessage]
+    ) -> list[tuple[Columns, Numbers]]:
         """Returns columns and their rows; halves a batch that cannot be decoded, and retries.
 
         The error does not reliably name the record at fault: if two records are inconsistent, it
@@ -228,12 +226,12 @@ class Decoding:
                 found = error.found
                 if error.__cause__ is not None and isinstance(error, InvalidValue):
                     found = f"{found} ({error.__cause__})" if found else str(error.__cause__)
-                misfitting.append(UndecodableMessage(first, error.feature, error.expected, found))
+                undecodable.append(UndecodableMessage(first, error.feature, error.expected, found))
                 return []
         half = len(values) // 2
         return [
-            *self._parts(values[:half], first, misfitting),
-            *self._parts(values[half:], first + half, misfitting),
+            *self._parts(values[:half], first, undecodable),
+            *self._parts(values[half:], first + half, undecodable),
         ]
 
 
@@ -276,7 +274,8 @@ class DecodeQueue:
         self._memory = memory
         self._changed = threading.Condition()
         self._blocks: deque[MessageBlock] = deque()
-        self._held = 0
+        # The approximate number of bytes waiting.
+        self.buffered = 0
         self._ends = self._is_closed = False
         self._failure: BaseException | None = None
         self._jobs: queue.SimpleQueue[MessageBlock | None] = queue.SimpleQueue()
@@ -287,36 +286,28 @@ class DecodeQueue:
         for thread in self._threads:
             thread.start()
 
-    @property
-    def held(self) -> int:
-        """The approximate number of bytes waiting."""
-        return self._held
-
     def put(self, block: MessageBlock) -> None:
         """Adds a block, and queues it for decoding."""
         with self._changed:
             self._blocks.append(block)
-            self._held += block.cost
+            self.buffered += block.cost
         self._jobs.put(block)
 
     def take(self, timeout: float | None) -> MessageBlock | None:
-        """Returns the next block; None after a timeout.
-
-        Args:
-          timeout: Seconds; None to wait forever.
+        """Returns the next block; None after a timeout, in seconds.
 
         Raises:
           StopIteration: There are no more.
-          Exception: They cannot be read or decoded.
+          MyDatasetsError: They cannot be read or decoded.
         """
         with self._changed:
-            if not self._changed.wait_for(self._has_news, timeout):
+            if not self._changed.wait_for(self._is_next_ready, timeout):
                 return None
             if self._is_closed:
                 raise StopIteration
             if self._blocks:
                 block = self._blocks.popleft()
-                self._held -= block.cost
+                self.buffered -= block.cost
                 self._changed.notify_all()
                 if block.failure is not None:
                     raise block.failure
@@ -328,13 +319,13 @@ class DecodeQueue:
     def wait_for_room(self, timeout: float) -> bool:
         """Waits until the queue has room or is closed; returns False after a timeout."""
         with self._changed:
-            return self._changed.wait_for(self._is_wanted, timeout)
+            return self._changed.wait_for(self._has_room, timeout)
 
     def drop(self) -> None:
         """Drops all waiting blocks."""
         with self._changed:
             self._blocks.clear()
-            self._held = 0
+            self.buffered = 0
             self._changed.notify_all()
 
     def end(self, failure: BaseException | None = None) -> None:
@@ -352,14 +343,14 @@ class DecodeQueue:
         for _ in self._threads:
             self._jobs.put(None)
 
-    def _has_news(self) -> bool:
+    def _is_next_ready(self) -> bool:
         if self._is_closed:
             return True
         return self._blocks[0].is_ready if self._blocks else self._ends
 
-    def _is_wanted(self) -> bool:
-        has_room = len(self._blocks) < _MOST_BLOCKS and self._held < self._memory
-        return self._is_closed or not self._blocks or has_room
+    def _has_room(self) -> bool:
+        is_below_limits = len(self._blocks) < _MOST_BLOCKS and self.buffered < self._memory
+        return self._is_closed or not self._blocks or is_below_limits
 
     def _decode(self) -> None:
         while (block := self._jobs.get()) is not None:
@@ -379,18 +370,18 @@ class DecodeQueue:
                 block.decoded, block.failure = decoded, failure
                 if block in self._blocks:
                     block.cost += more
-                    self._held += more
+                    self.buffered += more
                 self._changed.notify_all()
 
     def _poison(self, block: MessageBlock, decoded: Decoded, values: MessageValues) -> list[Poison]:
-        rows = np.array([one.row for one in decoded.misfitting], np.int64)
+        rows = np.array([one.row for one in decoded.undecodable], np.int64)
         poison = values[rows]
         return [
             Poison(
                 self._topic, int(block.partitions[one.row]), int(block.offsets[one.row]),
                 one.feature, one.expected, one.found, value,
             )
-            for one, value in zip(decoded.misfitting, poison, strict=True)
+            for one, value in zip(decoded.undecodable, poison, strict=True)
         ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.kafka import offsets
 from my_datasets.kafka.connection import Connection, kafka, name_of
 from my_datasets.kafka.decoder import Decoding
-from my_datasets.kafka.payloads import Columns, MessageValues, PayloadParser
+from my_datasets.kafka.payloads import Avro, Columns, Json, MessageValues
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -72,7 +72,7 @@ class RangeReader:
     """
 
     connection: Connection
-    parser: PayloadParser | None
+    parser: Json | Avro | None
     decoding: Decoding | None
     allow_gaps: bool
 
@@ -99,8 +99,8 @@ class RangeReader:
             for value in values:
                 try:
                     yield self.parser.example(value) if self.parser else value
-                except InvalidValue as misfit:
-                    yield misfit
+                except InvalidValue as error:
+                    yield error
             return
         decoded = self.decoding(MessageValues.of(values))
         found: list[object] = [None] * len(values)
@@ -108,7 +108,7 @@ class RangeReader:
             decoded.rows.tolist(), _rows(decoded.columns, len(decoded.rows)), strict=True
         ):
             found[row] = example
-        for one in decoded.misfitting:
+        for one in decoded.undecodable:
             found[one.row] = InvalidValue(one.feature, one.expected, one.found)
         yield from found
 

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 from my_datasets.errors import InvalidOptionError, LostMessagesError, PlanError
-from my_datasets.kafka.connection import ANSWER_SECONDS, Connection, Topic, kafka
+from my_datasets.kafka.connection import ANSWER_SECONDS, Connection, kafka
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -39,11 +39,18 @@ def resolved(
       InvalidOptionError: `when` is invalid, or lacks a partition.
       StreamError: The brokers do not answer.
     """
-    wanted = list(partitions)
+    partitions = list(partitions)
     if isinstance(when, Mapping):
-        return _named(when, wanted)
+        missing = sorted(set(partitions) - set(when))
+        if missing or any(offset < 0 for offset in when.values()):
+            raise InvalidOptionError(
+                f"The offsets do not cover all partitions: {dict(when)}.",
+                f"Missing partitions: {missing}" if missing else "",
+                fix="give an offset of 0 or more for each partition",
+            )
+        return {one: when[one] for one in partitions}
     if isinstance(when, datetime):
-        return _since(connection, consumer, when, wanted)
+        return _since(connection, consumer, when, partitions)
     if when not in ("earliest", "latest"):
         raise InvalidOptionError(
             f"{when!r} is not a place in a topic.",
@@ -51,18 +58,7 @@ def resolved(
             fix="give one of those",
         )
     which = 0 if when == "earliest" else 1
-    return {one: watermarks(connection, consumer, one)[which] for one in wanted}
-
-
-def _named(when: Mapping[int, int], partitions: list[int]) -> dict[int, int]:
-    missing = sorted(set(partitions) - set(when))
-    if missing or any(offset < 0 for offset in when.values()):
-        raise InvalidOptionError(
-            f"The offsets do not cover all partitions: {dict(when)}.",
-            f"Missing partitions: {missing}" if missing else "",
-            fix="give an offset of 0 or more for each partition",
-        )
-    return {one: when[one] for one in partitions}
+    return {one: watermarks(connection, consumer, one)[which] for one in partitions}
 
 
 def _since(
@@ -84,22 +80,20 @@ def _since(
             raise connection.failed(one.error, f"Partition {one.partition}")
     # A negative offset means that there is no message since then.
     return {
-        one.partition: one.offset
-        if one.offset >= 0
+        one.partition: one.offset if one.offset >= 0
         else watermarks(connection, consumer, one.partition)[1]
         for one in found
-    }
+    }  # fmt: skip
 
 
-def lost(topic: Topic | str, partition: int, offset: int, low: int, high: int) -> LostMessagesError:
+def lost(topic: str, partition: int, offset: int, low: int, high: int) -> LostMessagesError:
     """Returns the error for an offset whose message does not exist, or no longer exists."""
-    name = topic if isinstance(topic, str) else topic.name
     if offset > high:
         why = "It is beyond the end: the topic was recreated, or truncated"
     else:
         why = f"{low - offset:,} messages from there on were removed by retention or by hand"
     return LostMessagesError(
-        f"Messages of {name} that were to be read no longer exist.",
+        f"Messages of {topic} that were to be read no longer exist.",
         f"Partition {partition}, offset {offset}; available: {low} to before {high}",
         why,
         fix="use another start (and group), or continue with the remaining messages by "
@@ -125,19 +119,17 @@ class TopicPosition:
 
     def check(self, cluster: str, topic: str, shard: tuple[int, int]) -> None:
         """Raises `PlanError` if this is a position in another topic, cluster or shard."""
-        mine = (self.cluster, self.topic, tuple(self.shard))
-        other = (cluster, topic, shard)
-        names = ("cluster", "topic", "shard")
-        messages = [
-            (f"{name} {a!r}", f"{name} {b!r}")
-            for name, a, b in zip(names, mine, other, strict=True)
-            if a != b
-        ]
-        if messages:
+        pairs = {
+            "cluster": (self.cluster, cluster),
+            "topic": (self.topic, topic),
+            "shard": (tuple(self.shard), shard),
+        }
+        differing = {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+        if differing:
             raise PlanError(
                 "The saved position belongs to another stream.",
-                f"Expected: {', '.join(theirs for _, theirs in messages)}",
-                f"Found: {', '.join(ours for ours, _ in messages)}",
+                f"Expected: {', '.join(f'{name} {b!r}' for name, (_, b) in differing.items())}",
+                f"Found: {', '.join(f'{name} {a!r}' for name, (a, _) in differing.items())}",
                 fix="read the topic that it was saved with, or start over",
             )
 
@@ -185,6 +177,8 @@ class TopicRange:
 
     Attributes:
       batch_size: Examples in a batch.
+      max_wait: Seconds after which an incomplete batch is returned; None to wait until it is full.
+      drop_remainder: Whether to drop an incomplete batch at the end.
       group: The consumer group that assigns partitions; None to read those of the shard.
       start: Where to begin partitions without a known position.
       until: Whether to stop at the end that a partition has when reading it begins.
@@ -197,35 +191,43 @@ class TopicRange:
       workers: Threads that decode.
     """
 
-    batch_size: int
-    group: str | None
-    start: When
-    until: Literal["end"] | None
-    shard: tuple[int, int]
-    on_lost: Literal["fail", "skip"]
-    idle_timeout: float | None
-    patience: float
-    commit_seconds: float
-    memory: int
-    workers: int
+    batch_size: int = 32
+    max_wait: float | None = None
+    drop_remainder: bool = False
+    group: str | None = None
+    start: When = "earliest"
+    until: Literal["end"] | None = None
+    shard: tuple[int, int] = (0, 1)
+    on_lost: Literal["fail", "skip"] = "fail"
+    idle_timeout: float | None = None
+    patience: float = 600.0
+    commit_seconds: float = 1.0
+    memory: int = 128 << 20
+    workers: int = 1
 
     def __post_init__(self) -> None:
         """Raises `InvalidOptionError` for an invalid value."""
-        _require(self.batch_size >= 1, "batch_size", self.batch_size, "1 or more")
-        _require(self.group is None or bool(self.group), "group", self.group, "a name, or None")
-        _require(self.until in (None, "end"), "until", self.until, "None or 'end'")
-        _require(self.on_lost in ("fail", "skip"), "on_lost", self.on_lost, "'fail' or 'skip'")
         idle = self.idle_timeout
-        _require(idle is None or idle > 0, "idle_timeout", idle, "seconds above 0, or None")
-        _require(self.patience > 0, "patience", self.patience, "seconds above 0")
-        _require(self.commit_seconds > 0, "commit_seconds", self.commit_seconds, "above 0")
-        _require(self.workers >= 1, "workers", self.workers, "1 or more")
-        _require(self.memory >= _LEAST_MEMORY, "memory", self.memory, f"{_LEAST_MEMORY:,} or more")
+        self._require(self.batch_size >= 1, "batch_size", "1 or more")
+        self._require(self.group is None or bool(self.group), "group", "a name, or None")
+        self._require(self.until in (None, "end"), "until", "None or 'end'")
+        self._require(self.on_lost in ("fail", "skip"), "on_lost", "'fail' or 'skip'")
+        self._require(idle is None or idle > 0, "idle_timeout", "seconds above 0, or None")
+        self._require(self.patience > 0, "patience", "seconds above 0")
+        self._require(self.commit_seconds > 0, "commit_seconds", "above 0")
+        self._require(self.workers >= 1, "workers", "1 or more")
+        self._require(self.memory >= _LEAST_MEMORY, "memory", f"{_LEAST_MEMORY:,} or more")
         which, of = self.shard
-        _require(0 <= which < of, "shard", self.shard, "(which, of how many), from 0")
-        _require(
-            self.group is None or of == 1, "shard", self.shard, "none: a group shares by itself"
-        )
+        self._require(0 <= which < of, "shard", "(which, of how many), from 0")
+        self._require(self.group is None or of == 1, "shard", "none: a group shares by itself")
+
+    def _require(self, is_valid: bool, name: str, expected: str) -> None:
+        if not is_valid:
+            raise InvalidOptionError(
+                f"The option {name} is {getattr(self, name)!r}.",
+                f"Expected: {expected}",
+                fix=f"pass another {name}, or leave it out for the default",
+            )
 
     @property
     def is_endless(self) -> bool:
@@ -262,12 +264,3 @@ class TopicRange:
     @property
     def _most_rows(self) -> int:
         return self.batch_size * max(1, _AT_ONCE // self.batch_size)
-
-
-def _require(is_right: bool, name: str, value: object, expected: str) -> None:
-    if not is_right:
-        raise InvalidOptionError(
-            f"The option {name} is {value!r}.",
-            f"Expected: {expected}",
-            fix=f"pass another {name}, or leave it out for the default",
-        )

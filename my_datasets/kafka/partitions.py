@@ -33,7 +33,7 @@ class DeliveryLog:
     """A consumer's offsets; thread-safe. Losing partitions begins an epoch."""
 
     epoch: int = 0
-    _given: Offsets = field(default_factory=dict)
+    _delivered: Offsets = field(default_factory=dict)
     _consumed: Offsets = field(default_factory=dict)
     _committed: Offsets = field(default_factory=dict)
     _since: dict[int, int] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class DeliveryLog:
         new = set(to_commit)
         with self._lock:
             for partition, offset in offsets.items():
-                self._given[partition] = self._consumed[partition] = offset
+                self._delivered[partition] = self._consumed[partition] = offset
                 self._since[partition] = self.epoch
                 self._committed[partition] = -1 if partition in new else offset
 
@@ -53,15 +53,15 @@ class DeliveryLog:
         with self._lock:
             self.epoch += 1
             for partition in partitions:
-                for offsets in (self._given, self._consumed, self._committed, self._since):
+                for offsets in (self._delivered, self._consumed, self._committed, self._since):
                     offsets.pop(partition, None)
 
-    def give(self, epoch: int, offsets: Mapping[int, int]) -> bool:
+    def deliver(self, epoch: int, offsets: Mapping[int, int]) -> bool:
         """Records the next offsets after delivered messages; returns False in a later epoch."""
         with self._lock:
             if epoch != self.epoch:
                 return False
-            self._given.update(offsets)
+            self._delivered.update(offsets)
             return True
 
     def consume(self, epoch: int, offsets: Mapping[int, int]) -> None:
@@ -71,10 +71,10 @@ class DeliveryLog:
                 if self._since.get(partition, epoch + 1) <= epoch:
                     self._consumed[partition] = offset
 
-    def given(self) -> Offsets:
+    def delivered(self) -> Offsets:
         """Returns the next offset of each partition after the delivered messages."""
         with self._lock:
-            return dict(self._given)
+            return dict(self._delivered)
 
     def to_commit(self) -> Offsets:
         """Returns the offsets that were consumed but not committed."""
@@ -106,7 +106,7 @@ class Partitions:
         first: Mapping[int, int],
     ) -> None:
         """Initializes without partitions; `first` says where to begin those assigned first."""
-        self.ledger = DeliveryLog()
+        self.deliveries = DeliveryLog()
         self.failure: Exception | None = None
         self._connection, self._consumer = connection, consumer
         self._topic, self._reading = topic, reading
@@ -139,9 +139,11 @@ class Partitions:
 
     def read_again(self) -> None:
         """Seeks back to the end of what was delivered."""
-        given = self.ledger.given()
-        self._unfinished |= {p for p, at in given.items() if p in self._ends and at < self._ends[p]}
-        for place in self._places(given):
+        delivered = self.deliveries.delivered()
+        self._unfinished |= {
+            p for p, at in delivered.items() if p in self._ends and at < self._ends[p]
+        }
+        for place in self._places(delivered):
             self._consumer.seek(place)
 
     def before_the_end(self, partitions: Numbers, places: Numbers) -> Numbers | None:
@@ -160,25 +162,23 @@ class Partitions:
     def lost_at(self, partition: int, offset: int) -> Exception:
         """Returns the error for a partition whose next message is gone."""
         low, high = offsets.watermarks(self._connection, self._consumer, partition)
-        at = max(offset, self.ledger.given().get(partition, 0))
-        return offsets.lost(self._topic, partition, at, low, high)
+        at = max(offset, self.deliveries.delivered().get(partition, 0))
+        return offsets.lost(self._topic.name, partition, at, low, high)
 
     def commit(self, *, wait: bool, only: set[int] | None = None) -> None:
         """Commits what was consumed of some partitions; None for all. Failures are only logged."""
         if self._reading.group is None:
             return
         if wait:
-            self.ledger.forget_commits()
-        found = {p: o for p, o in self.ledger.to_commit().items() if only is None or p in only}
+            self.deliveries.forget_commits()
+        found = {p: o for p, o in self.deliveries.to_commit().items() if only is None or p in only}
         if not found:
             return
         try:
-            places = self._places(found)
-            if wait:
-                self._consumer.commit(offsets=places, asynchronous=False)
-            else:
-                self._consumer.commit(offsets=places, asynchronous=True)
-            self.ledger.committed(found)
+            self._consumer.commit(  # type: ignore[call-overload]
+                offsets=self._places(found), asynchronous=not wait
+            )
+            self.deliveries.committed(found)
         except kafka().KafkaException as error:
             said = self._connection.redact(error)
             _log.warning("offsets were not committed, and may be read again: %s", said)
@@ -205,7 +205,7 @@ class Partitions:
     def _lost(self, _consumer: "Consumer", places: Sequence["TopicPartition"]) -> None:
         """Handles partitions that have moved to other members without waiting for this one."""
         lost = {one.partition for one in places}
-        self.ledger.revoke(lost)
+        self.deliveries.revoke(lost)
         self._unfinished -= lost
 
     def _begun(
@@ -216,37 +216,31 @@ class Partitions:
         Raises:
           LostMessagesError: Messages to be read are gone.
         """
-        mine = [one.partition for one in places]
-        known = {**committed, **{p: self._first.pop(p) for p in mine if p in self._first}}
-        new = [one for one in mine if one not in known]
+        assigned = [one.partition for one in places]
+        known = {**committed, **{p: self._first.pop(p) for p in assigned if p in self._first}}
+        new = [one for one in assigned if one not in known]
         # Partitions created after the start are read from their first message.
         start = "earliest" if self._is_continued else self._reading.start
-        found = {p: self._available(p, known[p]) for p in mine if p in known}
+        begins = {p: known[p] for p in assigned if p in known}
         if new:
-            found |= {
-                p: self._available(p, at)
-                for p, at in offsets.resolved(self._connection, self._consumer, start, new).items()
-            }
+            begins |= offsets.resolved(self._connection, self._consumer, start, new)
+        found = {p: self._available(p, at) for p, at in begins.items()}
         # The next owner of a new partition must know where it began.
-        self.ledger.assign(found, to_commit=[p for p in mine if p not in committed])
+        self.deliveries.assign(found, to_commit=[p for p in assigned if p not in committed])
         self._is_continued = True
         self._was_assigned = self._was_assigned or bool(found)
-        if self._reading.until is not None:
-            self._end(found)
-        return self._places(found)
-
-    def _end(self, begun: Mapping[int, int]) -> None:
-        for one, at in begun.items():
+        for one, at in found.items() if self._reading.until is not None else ():
             self._ends[one] = offsets.watermarks(self._connection, self._consumer, one)[1]
             if at < self._ends[one]:
                 self._unfinished.add(one)
+        return self._places(found)
 
     def _available(self, partition: int, offset: int) -> int:
         """Returns the offset; or the nearest available one if lost messages are to be skipped."""
         low, high = offsets.watermarks(self._connection, self._consumer, partition)
         if low <= offset <= high:
             return offset
-        error = offsets.lost(self._topic, partition, offset, low, high)
+        error = offsets.lost(self._topic.name, partition, offset, low, high)
         if self._reading.on_lost == "fail":
             raise error
         _log.warning("%s", error)

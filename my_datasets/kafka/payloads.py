@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import ModuleType
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,9 @@ from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example import pieces
 from my_datasets.records.tf_example.columns import PADDING, Bytes, Places
 
+if TYPE_CHECKING:
+    from my_datasets.builders.encode.encoder import ExampleEncoder
+
 # The columns of examples, and the leaves of features, nested like the features.
 Columns: TypeAlias = "Mapping[str, Columns] | tuple[Columns, ...] | Array | Ragged"
 Leaves: TypeAlias = "Mapping[str, Leaves] | tuple[Leaves, ...] | Leaf"
@@ -39,14 +42,14 @@ class MessageValues:
       data: A buffer that contains all of them, and ends with `PADDING` bytes.
       starts: Where each value begins, in the messages' order; shape [n].
       stops: Where each value ends, exclusive; shape [n].
-      are_there: Whether each message has a value; one without only marks a key as deleted; shape
+      are_present: Whether each message has a value; one without only marks a key as deleted; shape
         [n].
     """
 
     data: Bytes
     starts: Places
     stops: Places
-    are_there: npt.NDArray[np.bool_]
+    are_present: npt.NDArray[np.bool_]
 
     @classmethod
     def of(cls, values: Sequence[bytes | None]) -> "MessageValues":
@@ -63,7 +66,7 @@ class MessageValues:
         starts, stops = self.starts[rows], self.stops[rows]
         begin, end = (int(starts[0]), int(stops[-1])) if len(stops) else (0, 0)
         data = self.data[begin : end + PADDING]
-        return MessageValues(data, starts - begin, stops - begin, self.are_there[rows])
+        return MessageValues(data, starts - begin, stops - begin, self.are_present[rows])
 
     def __iter__(self) -> Iterator[bytes]:
         """Yields each value; empty for a message without one."""
@@ -98,14 +101,14 @@ class Pieces:
         n = len(values)
         try:
             joined = b"".join(values)  # type: ignore[arg-type]
-            are_there = np.ones(n, np.bool_)
+            are_present = np.ones(n, np.bool_)
         except TypeError:
-            are_there = np.array([one is not None for one in values], np.bool_)
+            are_present = np.array([one is not None for one in values], np.bool_)
             values = [one or b"" for one in values]
             joined = b"".join(values)  # type: ignore[arg-type]
         self._joined.append(joined)
         self._sizes.append(np.fromiter(map(len, values), np.int64, n))  # type: ignore[arg-type]
-        self._are_there.append(are_there)
+        self._are_there.append(are_present)
         self.size += len(joined)
 
     def __len__(self) -> int:
@@ -119,8 +122,8 @@ class Pieces:
     def only(self, rows: Places) -> "Pieces":
         """Returns some of the values, in order."""
         found, values = Pieces(), self.together()[rows]
-        present = zip(values, values.are_there.tolist(), strict=True)
-        found.add([value if is_there else None for value, is_there in present])
+        present = zip(values, values.are_present.tolist(), strict=True)
+        found.add([value if is_present else None for value, is_present in present])
         return found
 
     def together(self) -> MessageValues:
@@ -128,8 +131,8 @@ class Pieces:
         data = np.frombuffer(b"".join([*self._joined, bytes(PADDING)]), np.uint8)
         sizes = np.concatenate([np.zeros(0, np.int64), *self._sizes])
         stops = np.cumsum(sizes)
-        are_there = np.concatenate([np.zeros(0, np.bool_), *self._are_there])
-        return MessageValues(data, stops - sizes, stops, are_there)
+        are_present = np.concatenate([np.zeros(0, np.bool_), *self._are_there])
+        return MessageValues(data, stops - sizes, stops, are_present)
 
 
 # The frame of messages that use a schema registry: a zero byte, and the schema's ID.
@@ -143,55 +146,15 @@ _OneSchema: TypeAlias = str | bytes | list[json_types.Json] | Mapping[str, json_
 AvroSchema: TypeAlias = _OneSchema | Mapping[int, _OneSchema]
 
 
-class Payload(Protocol):
-    """Converts messages to records."""
-
-    def records(self, values: MessageValues) -> RecordBatch:
-        """Returns the messages as `tf.Example`s.
-
-        Raises:
-          InvalidValue: At least one message is invalid.
-        """
-
-
-class RecordEncoder(Protocol):
-    """Converts examples to records: `my_datasets.builders.encode.encoder.ExampleEncoder`."""
-
-    def rows(self, examples: Sequence[object]) -> Sequence[bytes]:
-        """Returns a framed record for each example; may raise any exception if one does not fit."""
-
-    def row(self, item: object) -> Sequence[bytes]:
-        """Returns one example's framed record; raises `InvalidValue` if it does not fit."""
-
-
-class ExamplePayloads:
-    """Messages that are `tf.Example`s, as TFDS writes them."""
-
-    def records(self, values: MessageValues) -> RecordBatch:
-        """Returns the messages themselves."""
-        return values.records
-
-
-class PayloadParser(Protocol):
-    """Parses a message into an example, in the form that `_generate_examples` yields."""
-
-    def example(self, value: bytes) -> object:
-        """Returns a message's example.
-
-        Raises:
-          InvalidValue: The message is invalid.
-        """
-
-
 @dataclass(frozen=True)
-class Objects:
-    """Messages in another format: the parser reads examples, and the encoder converts them."""
+class Transcoder:
+    """Converts messages in JSON or Avro to records: the parser's examples, encoded."""
 
-    parser: PayloadParser
-    encoder: RecordEncoder
+    parser: "Json | Avro"
+    encoder: "ExampleEncoder"
 
     def records(self, values: MessageValues) -> RecordBatch:
-        """Returns the messages' examples as records."""
+        """Returns the messages as `tf.Example`s; raises `InvalidValue` if one is invalid."""
         if not len(values):
             return values.records
         examples = list(map(self.parser.example, values))
@@ -214,7 +177,11 @@ class Json:
     tree: Leaves
 
     def example(self, value: bytes) -> object:
-        """Returns a message's example."""
+        """Returns a message's example, in the form that `_generate_examples` yields.
+
+        Raises:
+          InvalidValue: The message is invalid.
+        """
         try:
             found = json.loads(value)
         except (ValueError, RecursionError) as error:
@@ -241,11 +208,9 @@ class Avro:
           MissingDependencyError: fastavro is not installed.
         """
         avro = _avro()
-        given: dict[int, object] = {_ONLY: self.schema}
+        given: Mapping[Any, object] = {_ONLY: self.schema}
         if isinstance(self.schema, Mapping) and self.schema:
-            numbered = {key: one for key, one in self.schema.items() if isinstance(key, int)}
-            if len(numbered) == len(self.schema):
-                given = dict[int, object](numbered)
+            given = self.schema if all(isinstance(key, int) for key in self.schema) else given
         try:
             for number, one in given.items():
                 read = json.loads(one) if isinstance(one, (str, bytes)) else one
@@ -257,7 +222,7 @@ class Avro:
             ) from error
 
     def example(self, value: bytes) -> object:
-        """Returns a message's example."""
+        """Returns a message's example; see `Json.example`."""
         file = io.BytesIO(value)
         schema = self._parsed.get(_ONLY) or self._numbered(file.read(_HEADER))
         try:

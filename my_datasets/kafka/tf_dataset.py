@@ -84,10 +84,9 @@ class MessageDataset(tf.data.Dataset):
 
     def _built(self) -> tf.data.Dataset:
         template = self._recipe.decoding.nothing
-        form = self._recipe.form
-        is_endless = self._recipe.reading.is_endless
-        are_full = form.max_wait is None and (form.drop_remainder or is_endless)
-        size = form.size if are_full else None
+        reading = self._recipe.reading
+        are_full = reading.max_wait is None and (reading.drop_remainder or reading.is_endless)
+        size = reading.batch_size if are_full else None
         specs = tuple(
             spec
             for column in pytree.columns_of(template)

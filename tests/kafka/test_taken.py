@@ -19,7 +19,7 @@ def test_messages_that_come_in_pieces_are_one_after_the_other():
     taken.add([message(0, 2**40, b""), message(1, 7, b"de")])
     values = taken.pieces.together()
     assert list(values) == [b"abc", b"", b"", b"de"]
-    assert values.are_there.tolist() == [True, False, True, True]
+    assert values.are_present.tolist() == [True, False, True, True]
     assert taken.partitions.tolist() == [1, 1, 0, 1]
     assert taken.offsets.tolist() == [5, 6, 2**40, 7]
     assert taken.pieces.size == 5

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import rich_click as click
 
-from my_datasets.cli import output
-from my_datasets.cli.options import feature_imports_option
+from my_datasets.cli import options, output
 
 if TYPE_CHECKING:
     from my_datasets.input_pipeline.diagnosis import Diagnosis
@@ -23,7 +22,7 @@ _WIDTH = 40
     epilog="Example: my-datasets bench digits --batch-size 64 --plot digits.png",
 )
 @click.argument("reference")
-@output.data_dir_option_of(output.PathOrAddress(any_scheme=True))
+@options.data_dir_option_of(options.PathOrAddress(any_scheme=True))
 @click.option("--split", default="train", show_default=True, help="The split or subsplit.")
 @click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True)
 @click.option("--columns", metavar="A,B", help="Read only these features.  [default: all]")
@@ -50,11 +49,11 @@ _WIDTH = 40
     help="Duration of each of about six measurements.",
 )  # fmt: skip
 @click.option(
-    "--output", "written", metavar="FILE", type=output.LocalPath(), help="Also write JSON to FILE."
+    "--output", "written", metavar="FILE", type=options.LocalPath(), help="Also write JSON to FILE."
 )
-@click.option("--plot", metavar="FILE", type=output.LocalPath(), help="Write a bar chart as PNG.")
-@feature_imports_option
-@output.json_option
+@click.option("--plot", metavar="FILE", type=options.LocalPath(), help="Write a bar chart as PNG.")
+@options.feature_imports_option
+@options.json_option
 def command(
     reference: str,
     data_dir: str | None,
@@ -67,7 +66,7 @@ def command(
     written: str | None,
     plot: str | None,
     as_json: bool,
-    **options: Any,
+    **plan_options: Any,
 ) -> None:
     """Measure the stages of an input pipeline, find the bottleneck, and try other options.
 
@@ -86,7 +85,7 @@ def command(
         image_size=None if image_size is None else _size(image_size),
         image_dtype="float32" if is_float else None,
         epochs=None,
-        **options,
+        **plan_options,
     )
     with output.error_console().status("Measuring") as status:
         found = diagnose(
