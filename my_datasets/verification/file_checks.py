@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
+from my_datasets.comparison.version_metadata import REBUILD, ComparedVersion
 from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.json_types import JsonObject
 from my_datasets.core.processes import unless_out_of_memory
@@ -35,19 +35,12 @@ def check_files(subject: ComparedVersion, *, read: bool) -> Iterator[Issue]:
     """
     if subject.declared is None:
         return
-    said = subject.content
-    sizes = {
-        one.name: one.bytes
-        for split in (said.splits.values() if said else ())
-        for one in split.shards
-    }
-    counts = {one.name: one.examples for some in subject.declared.splits.values() for one in some}
+    recorded = subject.content.splits.values() if subject.content else ()
+    shards = [one for split in recorded for one in split.shards]
+    sizes = {one.name: one.bytes for one in shards}
+    counts = {one.name: one.examples for some in subject.splits.values() for one in some}
     # Another check reports where the two differ.
-    counts |= {
-        one.name: one.examples
-        for split in (said.splits.values() if said else ())
-        for one in split.shards
-    }
+    counts |= {one.name: one.examples for one in shards}
     reported = set()
     for name in sorted({*counts, *sizes}):
         for issue in _shard(subject.path / name, sizes.get(name), counts.get(name)):
@@ -61,15 +54,15 @@ def _recorded(
     subject: ComparedVersion, shards: set[str], reported: set[str], *, read: bool
 ) -> Iterator[Issue]:
     """Yields issues of sidecars and other files in the manifest."""
-    made = subject.manifest
-    if made is None or not made.metadata_copy:
+    manifest = subject.recorded
+    if not manifest.metadata_copy:
         return
     of = {name: shard for shard in shards for name in sidecars.names_of(shard)}
-    for name, one in sorted(made.files.items()):
+    for name, one in sorted(manifest.files.items()):
         if name not in reported:
             what = f"{sidecars.kind_of(name)} of {of[name]}" if name in of else "file"
             yield from _file(subject.path / name, what, one, read=read)
-    for name in sorted(of.keys() - made.files.keys()):
+    for name in sorted(of.keys() - manifest.files.keys()):
         # An index that was created later is compared with its shard.
         if sidecars.kind_of(name) is Sidecar.KEYS and (subject.path / name).exists():
             yield Issue(
@@ -81,7 +74,7 @@ def _recorded(
 def _file(path: Path, what: str, recorded: JsonObject, *, read: bool) -> Iterator[Issue]:
     """Yields the difference between a file and the manifest."""
     is_index = sidecars.kind_of(path.name) is Sidecar.OFFSETS
-    fix = f"my-datasets index {path.parent} --overwrite" if is_index else ANEW
+    fix = f"my-datasets index {path.parent} --overwrite" if is_index else REBUILD
     size = path.stat().st_size if path.is_file() else None
     if size is None:
         yield Issue("missing-file", path.name, f"The {what} is missing.", fix)
@@ -106,7 +99,7 @@ def _shard(path: Path, size: int | None, examples: int | None) -> Iterator[Issue
     try:
         state = path.lstat()
     except FileNotFoundError:
-        yield Issue("missing-shard", path.name, "The shard is missing.", ANEW)
+        yield Issue("missing-shard", path.name, "The shard is missing.", REBUILD)
         return
     except OSError as error:
         yield denied(path, error)
@@ -118,11 +111,11 @@ def _shard(path: Path, size: int | None, examples: int | None) -> Iterator[Issue
         )  # fmt: skip
         return
     if not stat.S_ISREG(state.st_mode):
-        yield Issue("no-file", path.name, "The shard is not a regular file.", ANEW)
+        yield Issue("no-file", path.name, "The shard is not a regular file.", REBUILD)
         return
     if size is not None and state.st_size != size:
         yield Issue(
-            "size", path.name, "The size of the shard differs from the manifest.", ANEW,
+            "size", path.name, "The size of the shard differs from the manifest.", REBUILD,
             f"{size:,} bytes", f"{state.st_size:,} bytes",
         )  # fmt: skip
     if not os.access(path, os.R_OK):
@@ -133,11 +126,11 @@ def _shard(path: Path, size: int | None, examples: int | None) -> Iterator[Issue
 
 
 def _index(path: Path, size: int, examples: int) -> Iterator[Issue]:
-    beside = index.path_of(path)
-    if not beside.exists():
+    index_path = index.path_of(path)
+    if not index_path.exists():
         return
     try:
-        offsets = np.asarray(sidecars.offsets_of(beside))
+        offsets = np.asarray(sidecars.offsets_of(index_path))
     except Exception as error:  # NumPy raises any error of Python's parser for a damaged header
         yield stale_index(path, f"an invalid index: {error}")
         return
@@ -164,14 +157,14 @@ def _others(directory: Path, shards: set[str]) -> Iterator[Issue]:
         name = path.name
         if name in known or name.startswith("."):
             continue
-        if path.name == shard_provider.FILE_NAME:
+        if name == shard_provider.FILE_NAME:
             yield Issue(
-                "attached", path.name, "The file says that the shards are in a store.",
+                "attached", name, "The file says that the shards are in a store.",
                 f"pull the release to verify it; if this version was not attached, delete {path}",
             )  # fmt: skip
-        if path.name.endswith(".partial"):
+        if name.endswith(".partial"):
             yield Issue(
-                "half-written", path.name, "The file is incomplete.", "delete it",
+                "half-written", name, "The file is incomplete.", "delete it",
                 severity=Severity.WARNING,
             )  # fmt: skip
         elif sidecars.kind_of(name) is not None:
@@ -181,7 +174,7 @@ def _others(directory: Path, shards: set[str]) -> Iterator[Issue]:
             )  # fmt: skip
         elif _LOOKS_LIKE_A_SHARD.search(name):
             yield Issue(
-                "extra-shard", path.name, "The file looks like a shard, but belongs to no split.",
+                "extra-shard", name, "The file looks like a shard, but belongs to no split.",
                 "move it elsewhere, or delete it",
             )  # fmt: skip
 
@@ -201,8 +194,8 @@ def check_metadata(subject: ComparedVersion) -> Iterator[Issue]:
     misplaced = list(_place(subject))
     yield from misplaced
     yield from _essentials(subject)
-    said = subject.content
-    if said is None:
+    content = subject.content
+    if content is None:
         if not any(issue.node == FILE_NAME for issue in subject.issues):
             yield Issue(
                 "no-manifest", FILE_NAME,
@@ -211,35 +204,31 @@ def check_metadata(subject: ComparedVersion) -> Iterator[Issue]:
                 severity=Severity.WARNING,
             )  # fmt: skip
         return
+    found = None
     if not any(issue.node == "features.json" for issue in subject.issues):
         found = subject.metadata.schema_digest
-        if found != said.schema:
+        if found != content.schema:
             yield Issue(
                 "other-features", "features.json",
                 "The features, or the names of their classes, differ from the manifest.",
-                ANEW, f"schema digest {said.schema[:12]}", found[:12],
+                REBUILD, f"schema digest {content.schema[:12]}", found[:12],
             )  # fmt: skip
-    else:
-        found = None
-    reported = set(subject.manifest.metadata) if subject.manifest else set()
+    reported = set(subject.recorded.metadata)
     if misplaced:
         reported |= {"name", "configName", "version", "splits"}
-    yield from _edits(subject, reported, of_features=found == said.schema)
+    yield from _edits(subject, reported, of_features=found == content.schema)
     yield from _splits(subject)
 
 
 def _edits(subject: ComparedVersion, reported: set[str], *, of_features: bool) -> Iterator[Issue]:
     """Yields each edited field of readable files.
 
-    Args:
-      subject: The version.
-      reported: Fields of `dataset_info.json` that have another issue.
-      of_features: Whether to check `features.json`; no if it has another issue.
+    Leaves out what has another issue: the `reported` fields of `dataset_info.json`, and
+    `features.json` unless `of_features`.
     """
-    recorded = subject.manifest.metadata_copy if subject.manifest else {}
     unreadable = {issue.node for issue in subject.issues}
-    names = [name for name in recorded if name not in unreadable]
-    readable = {name: recorded[name] for name in names}
+    recorded = subject.recorded.metadata_copy.items()
+    readable = {name: value for name, value in recorded if name not in unreadable}
     try:
         found = [
             (name, edit.field, clipped(json.dumps(edit.recorded)), clipped(json.dumps(edit.found)))
@@ -248,7 +237,7 @@ def _edits(subject: ComparedVersion, reported: set[str], *, of_features: bool) -
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         yield Issue(
             "unreadable-metadata", "the metadata", "It cannot be compared with the manifest.",
-            ANEW, found=f"{type(error).__name__}: {error}",
+            REBUILD, found=f"{type(error).__name__}: {error}",
         )  # fmt: skip
         return
     for name, field, recorded_value, value in found:
@@ -258,21 +247,21 @@ def _edits(subject: ComparedVersion, reported: set[str], *, of_features: bool) -
             continue
         yield Issue(
             "other-metadata", name,
-            f"The field {clipped(field)} differs from the manifest.", ANEW,
+            f"The field {clipped(field)} differs from the manifest.", REBUILD,
             recorded_value, value,
         )  # fmt: skip
 
 
 def _essentials(subject: ComparedVersion) -> Iterator[Issue]:
-    said = subject.manifest.metadata if subject.manifest else {}
-    if not said or subject.declared is None:
+    recorded = subject.recorded.metadata
+    if not recorded or subject.declared is None:
         return
     found = subject.metadata.essentials
-    for name, value in sorted(said.items()):
+    for name, value in sorted(recorded.items()):
         if found.get(name) != value:
             yield Issue(
                 "other-metadata", "dataset_info.json",
-                f"The field {clipped(name)} differs from the manifest.", ANEW,
+                f"The field {clipped(name)} differs from the manifest.", REBUILD,
                 clipped(json.dumps(value)), clipped(json.dumps(found.get(name))),
             )  # fmt: skip
 
@@ -282,40 +271,40 @@ def _place(subject: ComparedVersion) -> Iterator[Issue]:
         return
     name, _, version = subject.declared.name.partition(":")
     folder = subject.path.resolve()
-    if VersionNumber.parse(folder.name) is not None and folder.name != version:
+    if VersionNumber.parse(folder.name) is None:
+        return
+    if folder.name != version:
         yield Issue(
             "other-version", "dataset_info.json",
             "The metadata is for another version than the directory.",
-            ANEW, folder.name, version,
+            REBUILD, folder.name, version,
         )  # fmt: skip
-    parent = name.rpartition("/")[2]
-    if VersionNumber.parse(folder.name) is not None and folder.parent.name != parent:
+    if folder.parent.name != name.rpartition("/")[2]:
         yield Issue(
             "other-dataset", "dataset_info.json",
             "The metadata is for another dataset or config than the directory.",
-            ANEW, folder.parent.name, name,
+            REBUILD, folder.parent.name, name,
         )  # fmt: skip
 
 
 def _splits(subject: ComparedVersion) -> Iterator[Issue]:
-    said = subject.content
-    if subject.declared is None or said is None:
+    if subject.declared is None or subject.content is None:
         return
-    declared = subject.declared.splits
-    for name in sorted({*declared, *said.splits}):
+    declared, recorded = subject.declared.splits, subject.content.splits
+    for name in sorted({*declared, *recorded}):
         node = f"split {name}"
-        if name not in declared or name not in said.splits:
+        if name not in declared or name not in recorded:
             only = "dataset_info.json" if name in declared else "the manifest"
-            yield Issue("other-splits", node, f"Only {only} has this split.", ANEW)
+            yield Issue("other-splits", node, f"Only {only} has this split.", REBUILD)
             continue
-        ours = [(one.name, one.examples) for one in said.splits[name].shards]
+        ours = [(one.name, one.examples) for one in recorded[name].shards]
         theirs = [(one.name, one.examples) for one in declared[name]]
         if ours != theirs:
             expected = next((one for one in ours if one not in theirs), None)
             found = next((one for one in theirs if one not in ours), None)
             yield Issue(
                 "other-shards", node,
-                "dataset_info.json and the manifest list different shards or counts.", ANEW,
+                "dataset_info.json and the manifest list different shards or counts.", REBUILD,
                 _shown(expected), _shown(found),
             )  # fmt: skip
 

@@ -58,7 +58,7 @@ class Pairs:
 def find(
     sizes: tuple[int, int],
     bands: Iterable[Band],
-    apart: Callable[[Numbers, Numbers], npt.NDArray[np.float64]],
+    distances_of: Callable[[Numbers, Numbers], npt.NDArray[np.float64]],
     *,
     most: float,
     shown: int,
@@ -69,57 +69,45 @@ def find(
     Args:
       sizes: The number of items on each side.
       bands: The bands.
-      apart: Returns the distances of items, given their numbers; infinite to skip a pair.
+      distances_of: Returns the distances of items, given their numbers; infinite to skip a pair.
       most: The maximum distance.
       shown: The number of closest pairs to return.
       budget: The maximum number of candidates.
     """
     found = Pairs(np.zeros(sizes[0], np.bool_), np.zeros(sizes[1], np.bool_), [])
-    for keys, partners in bands:
+    for keys, variants in bands:
         order = np.argsort(keys, kind="stable")
         in_order = keys[order]
-        for wanted in partners:
-            for one, place in _candidates(wanted, in_order):
-                if budget <= 0:
-                    found.is_complete = False
-                    return found
-                budget -= len(one)
-                _note(found, one, order[place], apart, most, shown)
+        for one, place in itertools.chain.from_iterable(
+            _candidates(variant, in_order) for variant in variants
+        ):
+            if budget <= 0:
+                found.is_complete = False
+                return found
+            budget -= len(one)
+            other = order[place]
+            distances = distances_of(one, other)
+            near = np.flatnonzero(distances <= most)
+            found.one[one[near]] = True
+            found.other[other[near]] = True
+            first = near[np.lexsort((other[near], one[near], distances[near]))][: shown + 1]
+            columns = (distances[first].tolist(), one[first].tolist(), other[first].tolist())
+            # A pair may share several bands.
+            closest = {*found.closest, *zip(*columns, strict=True)}
+            found.closest = heapq.nsmallest(shown, closest)
     return found
 
 
-def _candidates(wanted: Keys, in_order: Keys) -> Iterator[tuple[Numbers, Numbers]]:
+def _candidates(keys: Keys, in_order: Keys) -> Iterator[tuple[Numbers, Numbers]]:
     """Yields items with equal keys: their numbers, and positions in the sorted keys."""
-    begins = np.searchsorted(in_order, wanted, side="left")
-    counts = np.searchsorted(in_order, wanted, side="right") - begins
+    begins = np.searchsorted(in_order, keys, side="left")
+    counts = np.searchsorted(in_order, keys, side="right") - begins
     ends = np.cumsum(counts)
     total = int(ends[-1]) if len(ends) else 0
     for first in range(0, total, _PAIRS_AT_ONCE):
         pairs = np.arange(first, min(first + _PAIRS_AT_ONCE, total))
         one = np.searchsorted(ends, pairs, side="right")
         yield one, begins[one] + pairs - (ends[one] - counts[one])
-
-
-def _note(
-    found: Pairs,
-    one: Numbers,
-    other: Numbers,
-    apart: Callable[[Numbers, Numbers], npt.NDArray[np.float64]],
-    most: float,
-    shown: int,
-) -> None:
-    distances = apart(one, other)
-    near = np.flatnonzero(distances <= most)
-    if not len(near):
-        return
-    found.one[one[near]] = True
-    found.other[other[near]] = True
-    first = near[np.lexsort((other[near], one[near], distances[near]))][: shown + 1]
-    nearest = zip(
-        distances[first].tolist(), one[first].tolist(), other[first].tolist(), strict=True
-    )
-    # A pair may share several bands.
-    found.closest = heapq.nsmallest(shown, {*found.closest, *nearest})
 
 
 class Side(ABC):
@@ -150,7 +138,7 @@ class Side(ABC):
         self._ends = np.cumsum([len(part) for part in self._parts])
         self._begins = np.cumsum([0, *(shard.examples for shard in shards)])
         self.total = int(self._ends[-1]) if shards else 0
-        every = self._compared()
+        every = self._to_compare()
         self.hashes, first, self.copies = np.unique(
             self._all("hash")[every], return_index=True, return_counts=True
         )
@@ -161,7 +149,7 @@ class Side(ABC):
 
     @staticmethod
     @abstractmethod
-    def why_not(sides: Sequence["Side"]) -> str:
+    def not_compared(sides: Sequence["Side"]) -> str:
         """Returns which items of all splits are not compared, and why; else ""."""
 
     @abstractmethod
@@ -169,22 +157,22 @@ class Side(ABC):
         """Yields bands; items of both sides within distance `most` share a key in one of them."""
 
     @abstractmethod
-    def apart(self, other: "Side", one: Numbers, two: Numbers) -> npt.NDArray[np.float64]:
+    def distances(self, other: "Side", one: Numbers, two: Numbers) -> npt.NDArray[np.float64]:
         """Returns the distances of items of both sides; shape [n]."""
 
     @staticmethod
     @abstractmethod
-    def said(distance: float) -> str:
+    def describe(distance: float) -> str:
         """Returns a distance, for a message."""
 
-    def _compared(self) -> Numbers:
+    def _to_compare(self) -> Numbers:
         return np.arange(self.total)
 
     def _all(self, member: str) -> Array:
         parts = [part[member] for part in self._parts]
         return np.concatenate([np.zeros(0, self.row[member]), *parts])
 
-    def taken(self, member: str, chosen: Numbers) -> Array:
+    def values_of(self, member: str, chosen: Numbers) -> Array:
         """Returns a member of the notes on some items."""
         numbers = self._numbers[chosen]
         which = np.searchsorted(self._ends, numbers, side="right")
@@ -198,14 +186,14 @@ class Side(ABC):
     def examples(self, chosen: Numbers) -> Numbers:
         """Returns the numbers of items' examples within the split."""
         which = np.searchsorted(self._ends, self._numbers[chosen], side="right")
-        found: Numbers = self.taken("example", chosen) + self._begins[which]
+        found: Numbers = self.values_of("example", chosen) + self._begins[which]
         return found
 
     def place(self, number: int) -> str:
         """Returns the place of an item, for a message."""
         return shown(self.shards, int(self.examples(np.array([number]))[0]))
 
-    def whole(self, chosen: Numbers) -> Array:
+    def example_hashes(self, chosen: Numbers) -> Array:
         """Returns the hashes of items' examples; S32."""
         examples = self.examples(chosen)
         which = np.searchsorted(self._begins, examples, side="right") - 1
@@ -223,19 +211,16 @@ class ImageFingerprints(Side):
     noun = "images"
     row = similarity_hashes.HASH_ROW
 
-    def _compared(self) -> Numbers:
+    def _to_compare(self) -> Numbers:
         return np.flatnonzero(self._all("is_compared"))
 
     @staticmethod
-    def why_not(sides: Sequence["Side"]) -> str:
+    def not_compared(sides: Sequence["Side"]) -> str:
         """See `Side`."""
         missing = sum(side.total - int(side.copies.sum()) for side in sides)
-        small = similarity_hashes.SMALLEST
-        return (
-            f"{missing:,} images, which are smaller than {small} x {small} pixels or of one color"
-            if missing
-            else ""
-        )
+        small = f"{similarity_hashes.SMALLEST} x {similarity_hashes.SMALLEST} pixels"
+        why = f"{missing:,} images, which are smaller than {small} or of one color"
+        return why if missing else ""
 
     def bands(self, other: "Side", most: float) -> Iterator[Band]:
         """See `Side`: close hashes differ in one bit of one of the bands, or in none."""
@@ -246,13 +231,13 @@ class ImageFingerprints(Side):
             flips = [0, *(1 << bit for bit in range(low, high))] if most else [0]
             yield other.hashes & mask, ((self.hashes & mask) ^ np.uint64(flip) for flip in flips)
 
-    def apart(self, other: "Side", one: Numbers, two: Numbers) -> npt.NDArray[np.float64]:
+    def distances(self, other: "Side", one: Numbers, two: Numbers) -> npt.NDArray[np.float64]:
         """See `Side`."""
-        hashes = self.taken("hash", one), other.taken("hash", two)
+        hashes = self.values_of("hash", one), other.values_of("hash", two)
         return similarity_hashes.distances(*hashes).astype(np.float64)
 
     @staticmethod
-    def said(distance: float) -> str:
+    def describe(distance: float) -> str:
         """See `Side`."""
         return f"{distance:.0f} of {BITS} bits differ"
 
@@ -264,7 +249,7 @@ class TextFingerprints(Side):
     row = similarity_hashes.SIGNATURE_ROW
 
     @staticmethod
-    def why_not(sides: Sequence["Side"]) -> str:
+    def not_compared(sides: Sequence["Side"]) -> str:
         """See `Side`."""
         hashes = np.concatenate([side.hashes for side in sides])
         different, total = len(np.unique(hashes)), sum(side.total for side in sides)
@@ -282,13 +267,13 @@ class TextFingerprints(Side):
             columns = slice(number * lsh.r, (number + 1) * lsh.r)
             yield _band(other, columns), [_band(self, columns)]
 
-    def apart(self, other: "Side", one: Numbers, two: Numbers) -> npt.NDArray[np.float64]:
+    def distances(self, other: "Side", one: Numbers, two: Numbers) -> npt.NDArray[np.float64]:
         """See `Side`."""
-        signatures = self.taken("signature", one), other.taken("signature", two)
+        signatures = self.values_of("signature", one), other.values_of("signature", two)
         return 1 - similarity_hashes.similarities(*signatures)
 
     @staticmethod
-    def said(distance: float) -> str:
+    def describe(distance: float) -> str:
         """See `Side`."""
         return f"similarity {1 - distance:.2f}"
 
@@ -297,7 +282,7 @@ def _band(side: Side, columns: slice) -> Keys:
     """Returns the hashes of some columns of all signatures, read in pieces."""
     parts = np.array_split(np.arange(len(side)), len(side) // _AT_ONCE + 1)
     return np.concatenate(
-        [similarity_hashes.folded(side.taken("signature", part)[:, columns]) for part in parts]
+        [similarity_hashes.folded(side.values_of("signature", part)[:, columns]) for part in parts]
     )
 
 
@@ -377,10 +362,11 @@ class NearDuplicateCheck:
                 yield from self._compared(watch.leaf, texts, most)
 
     def _compared(self, leaf: Leaf, sides: Mapping[str, Side], most: float) -> Iterator[Issue]:
-        reason = next(iter(sides.values())).why_not(list(sides.values()))
+        first = next(iter(sides.values()))
+        reason = first.not_compared(list(sides.values()))
         if reason:
             self._leave_out(leaf, reason)
-        if reason and isinstance(next(iter(sides.values())), TextFingerprints):
+        if reason and isinstance(first, TextFingerprints):
             return
         for one, other in itertools.combinations(sides, 2):
             found = _pairs(sides[one], sides[other], most)
@@ -392,23 +378,23 @@ class NearDuplicateCheck:
 
 
 def _pairs(one: Side, other: Side, most: float) -> Pairs:
-    def apart(a: Numbers, b: Numbers) -> npt.NDArray[np.float64]:
-        found = one.apart(other, a, b)
+    def distances(a: Numbers, b: Numbers) -> npt.NDArray[np.float64]:
+        found = one.distances(other, a, b)
         near = np.flatnonzero(found <= most)
         # Another check reports exact duplicates.
-        same = near[one.whole(a[near]) == other.whole(b[near])]
+        same = near[one.example_hashes(a[near]) == other.example_hashes(b[near])]
         found[same] = np.inf
         return found
 
     sizes = (len(one), len(other))
-    return find(sizes, one.bands(other, most), apart, most=most, shown=_SHOWN)
+    return find(sizes, one.bands(other, most), distances, most=most, shown=_SHOWN)
 
 
 def _issue_of(one: Side, other: Side, names: tuple[str, str], found: Pairs) -> Issue:
     counts = [int(side.copies[copied].sum()) for side, copied in
               ((one, found.one), (other, found.other))]  # fmt: skip
     pairs = "; ".join(
-        f"{names[0]}: {one.place(a)}, and {names[1]}: {other.place(b)} ({one.said(distance)})"
+        f"{names[0]}: {one.place(a)}, and {names[1]}: {other.place(b)} ({one.describe(distance)})"
         for distance, a, b in found.closest
     )
     more = "; ..." if max(counts) > len(found.closest) else ""

@@ -60,17 +60,10 @@ class Report:
     def to_json(self) -> dict[str, object]:
         """Returns the report as JSON."""
         return {
-            "name": self.name,
-            "path": self.path,
-            "level": self.level.value,
-            "good": self.is_good,
-            "examples": self.examples,
-            "bytes": self.bytes,
-            "digest": self.digest,
-            "not_checked": list(self.not_checked),
-            "rebuilt": self.was_rebuilt,
-            "resumed": self.resumed,
-            "signed_by": self.signed_by,
+            "name": self.name, "path": self.path, "level": self.level.value, "good": self.is_good,
+            "examples": self.examples, "bytes": self.bytes, "digest": self.digest,
+            "not_checked": list(self.not_checked), "rebuilt": self.was_rebuilt,
+            "resumed": self.resumed, "signed_by": self.signed_by,
             "seconds": round(self.seconds, 3),
             "issues": [issue.to_json() for issue in self.issues],
-        }
+        }  # fmt: skip

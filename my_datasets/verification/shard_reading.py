@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from my_datasets.comparison import examine
-from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
+from my_datasets.comparison.version_metadata import REBUILD, ComparedVersion
 from my_datasets.core.issue import Issue
 from my_datasets.errors import DiskFullError
 from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError
@@ -110,7 +110,6 @@ _MOST_ISSUES = 5
 # Records that are decoded together.
 _AT_ONCE = 256
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 # Issues of shards that cannot be read; there is no second issue for them.
 NOT_TO_BE_READ = frozenset({"missing-shard", "link", "no-file", "unreadable-shard"})
 
@@ -131,7 +130,7 @@ def check_shard(
     if other is not None:
         yield Issue(
             "swapped-shard", path.name, "The file is another shard of this version.",
-            f"rename the shards, or {ANEW}", found=other,
+            f"rename the shards, or {REBUILD}", found=other,
         )  # fmt: skip
         return
     count = 0
@@ -146,7 +145,7 @@ def check_shard(
     if count != examples:
         yield Issue(
             "count", path.name, "The number of records differs from the metadata.",
-            ANEW, f"{examples:,} records", f"{count:,} records",
+            REBUILD, f"{examples:,} records", f"{count:,} records",
         )  # fmt: skip
     elif not index.is_of(path):
         yield file_checks.stale_index(path, "other offsets")
@@ -154,14 +153,14 @@ def check_shard(
         yield Issue(
             "other-bytes", path.name,
             "The shard differs from the manifest, although no record is damaged.",
-            ANEW, f"SHA-256 {sha256[:16]}", found[:16],
+            REBUILD, f"SHA-256 {sha256[:16]}", found[:16],
         )  # fmt: skip
 
 
 def damaged(path: Path, error: shard_reader.DamagedError) -> Issue:
     """Returns the issue of a damaged shard."""
     where = f", byte {error.at:,}" if error.at is not None else ""
-    return Issue("damaged", f"{path.name}, record {error.row:,}{where}", error.reason, ANEW)
+    return Issue("damaged", f"{path.name}, record {error.row:,}{where}", error.reason, REBUILD)
 
 
 def check_examples(
@@ -171,29 +170,27 @@ def check_examples(
     hashes: BinaryIO,
     takers: Sequence[Take] = (),
 ) -> list[Issue]:
-    """Returns the issues of a shard's examples.
+    """Returns the issues of a shard's examples; without a decoder, they are only hashed.
 
-    Args:
-      path: The shard.
-      file_format: Its format.
-      decoder: Decodes examples; None to hash them only.
-      hashes: A file for their hashes, up to the first damage.
-      takers: Called with the values of examples that match the features.
+    The hashes are written up to the first damage. The takers are called with the values of examples
+    that match the features.
     """
     issues: list[Issue] = []
-    row = mismatches = 0
+    row = 0
     try:
         for records in shard_reader.records(path, file_format):
             hashes.write(canonical.hashes(records).data)
-            for begin in range(0, len(records) if decoder else 0, _AT_ONCE):
-                values, wrong = _decoded(decoder, records[begin : begin + _AT_ONCE])
-                if wrong is None:
-                    for take in takers:
-                        take(values)
+            for begin in range(0, len(records), _AT_ONCE):
+                if decoder is None:
+                    break
+                try:
+                    values = decoder(RecordBatch.of(records[begin : begin + _AT_ONCE]))
+                except FeatureMismatchError as error:
+                    if len(issues) < _MOST_ISSUES:
+                        issues.append(_mismatch_issue(path, row + begin, error))
                     continue
-                mismatches += 1
-                if mismatches <= _MOST_ISSUES:
-                    issues.append(_mismatch_issue(path, row + begin, wrong))
+                for take in takers:
+                    take(values)
             row += len(records)
     except shard_reader.UnknownFormatError as error:
         issues.append(
@@ -208,27 +205,17 @@ def check_examples(
         issues.append(
             Issue(
                 "no-example", f"{path.name}, record {row + error.row:,}",
-                "The record is not a tf.Example.", ANEW, found=error.reason,
+                "The record is not a tf.Example.", REBUILD, found=error.reason,
             )
         )  # fmt: skip
     return issues
-
-
-def _decoded(
-    decoder: Decoder | None, records: Sequence[bytes]
-) -> tuple[object, FeatureMismatchError | None]:
-    """Returns the values of some records, or the first error."""
-    try:
-        return decoder(RecordBatch.of(records)) if decoder is not None else None, None
-    except FeatureMismatchError as error:
-        return None, error
 
 
 def _mismatch_issue(path: Path, begin: int, error: FeatureMismatchError) -> Issue:
     feature = f", feature {error.feature}" if error.feature else ""
     return Issue(
         "misfit", f"{path.name}, record {begin + error.rows[0]:,}{feature}",
-        "The example does not match the features.", ANEW, error.expected, error.found,
+        "The example does not match the features.", REBUILD, error.expected, error.found,
     )  # fmt: skip
 
 
@@ -259,10 +246,10 @@ class Worker:
         self._decoder = decoder
         self._directory = directory
         self._watches = watches
-        said = subject.content
-        made = [one for split in said.splits.values() for one in split.shards] if said else []
-        self._sha256 = {one.name: one.sha256 for one in made}
-        self._known = {one.sha256: one.name for one in made}
+        recorded = subject.content.splits.values() if subject.content else ()
+        shards = [one for split in recorded for one in split.shards]
+        self._sha256 = {one.name: one.sha256 for one in shards}
+        self._known = {one.sha256: one.name for one in shards}
 
     def handle(self, task: Task) -> list[Issue]:
         """Returns the issues of a shard, and writes notes on its examples."""
@@ -284,8 +271,12 @@ class Worker:
                     more = check_examples(path, form, self._decoder, hashes, takers)
                 issues += [] if is_damaged else more
         except OSError as error:
-            if error.errno in _FULL:  # only notes are written
-                raise _no_room(self._directory) from error
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # only notes are written
+                raise DiskFullError(
+                    f"The disk is full: cannot write notes on the examples to {self._directory}.",
+                    "They take 32 bytes per example, and more for near-duplicates.",
+                    fix="free some space there, or set MY_DATASETS_HOME to another directory",
+                ) from error
             return [file_checks.denied(path, error)]
         return issues
 
@@ -315,9 +306,7 @@ class Worker:
 
 def tasks(subject: ComparedVersion, not_to_be_read: set[str]) -> list[Task]:
     """Returns the readable shards of a version."""
-    if subject.declared is None:
-        return []
-    shards = [one for some in subject.declared.splits.values() for one in some]
+    shards = [one for some in subject.splits.values() for one in some]
     return [
         Task(number, one.name, one.examples, (subject.path / one.name).stat().st_size)
         for number, one in enumerate(shards)
@@ -331,7 +320,7 @@ def with_checkpoint(
     """Yields the issues of each shard, and whether an earlier run found them."""
     left = []
     for task in tasks:
-        result = scratch.kept(worker.path_of(task), worker.notes_of(task))
+        result = scratch.reusable(worker.path_of(task), worker.notes_of(task))
         if result is None:
             left.append(task)
         else:
@@ -342,13 +331,5 @@ def with_checkpoint(
     ):  # fmt: skip
         # Reasons that prevent reading may disappear, so they are not kept.
         if not any(issue.code in NOT_TO_BE_READ for issue in found):
-            scratch.keep(worker.path_of(task), found, worker.notes_of(task))
+            scratch.record(worker.path_of(task), found, worker.notes_of(task))
         yield task, found, False
-
-
-def _no_room(directory: Path) -> DiskFullError:
-    return DiskFullError(
-        f"The disk is full: cannot write notes on the examples to {directory}.",
-        "They take 32 bytes per example, and more for near-duplicates.",
-        fix="free some space there, or set MY_DATASETS_HOME to another directory",
-    )

@@ -18,10 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from my_datasets.comparison.version_metadata import ANEW
-from my_datasets.core import hash_sets
+from my_datasets.comparison.version_metadata import REBUILD
 from my_datasets.core.issue import Issue
-from my_datasets.core.json_types import JsonObject
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.sources import splitting
 from my_datasets.verification import split_rules
@@ -42,7 +40,7 @@ from my_datasets.verification.split_rules import (
 LEVEL = 1e-9
 
 _SHOWN = 3
-_FIX = f"{ANEW}; if rows were moved on purpose, declare their new rule"
+_FIX = f"{REBUILD}; if rows were moved on purpose, declare their new rule"
 # Misplaced groups are reported only if the probability is below this that the texts differ from
 # those of the source, as for dates that are stored as numbers.
 _SURE = 1e-6
@@ -64,19 +62,16 @@ def log_bound(count: int, total: int, share: float) -> float:
         return 0.0
     found = count / total
     divergence = 0.0
-    for seen, wanted in ((found, share), (1 - found, 1 - share)):
-        if seen > 0:
-            divergence += seen * math.log(seen / wanted) if wanted > 0 else math.inf
+    for actual, expected in ((found, share), (1 - found, 1 - share)):
+        if actual > 0:
+            divergence += actual * math.log(actual / expected) if expected > 0 else math.inf
     return -total * divergence
 
 
 def allowed(total: int, share: float, level: float = LEVEL) -> tuple[int, int]:
-    """Returns the minimum and maximum count to expect.
+    """Returns the minimum and maximum count to expect of a part in `total` draws.
 
-    Args:
-      total: The number of draws.
-      share: The part's share, from 0 to 1.
-      level: A count lies outside with a smaller probability than this.
+    A count lies outside with a probability below `level`.
     """
     least = math.log(level / 2)  # on each side
     middle = round(total * share)
@@ -96,23 +91,16 @@ def check_groups(
     not_checked: list[str],
     *,
     shares: bool = True,
-    at_once: int = hash_sets.AT_ONCE,
 ) -> Iterator[Issue]:
-    """Yields groups in two splits or in the wrong split, and splits with wrong shares.
+    """Yields groups in two splits or in the wrong split, and splits with wrong `shares`.
 
-    Args:
-      declaration: The declaration.
-      rule: Its rule.
-      column: The groups of each split.
-      not_checked: Gets a note if the texts of groups are unknown.
-      shares: Whether to check the splits' shares of groups.
-      at_once: The approximate number of bytes of notes to process at once.
+    Adds a note to `not_checked` if the texts of groups are unknown.
     """
     splits = list(declaration.splits.values())
     shared = {pair: _SharedGroups() for pair in itertools.combinations(splits, 2)}
     separate = {split: _SeparateGroups() for split in splits}
     groups = dict.fromkeys(splits, 0)
-    for found in column.pieces(at_once):
+    for found in column.pieces():
         in_two: list[Keys] = [np.zeros(0, "S16")]
         for (one, other), some in shared.items():
             keys, a, b = np.intersect1d(
@@ -227,32 +215,23 @@ def _misplaced_issues(
             "stored differently than in the source"
         )
         return
+    right_places = {part: f"in split {split}" for part, split in declaration.splits.items()}
+    right_places[""] = "in no split"
     for split, some in separate.items():
-        if some.wrong:
-            yield _misplaced_issue(declaration, column, split, some)
-
-
-def _misplaced_issue(
-    declaration: Declaration, column: SplitColumn, split: str, some: _SeparateGroups
-) -> Issue:
-    def place(part: str) -> str:
-        if not part:
-            return "in no split"
-        return f"in split {declaration.splits[part]}" if part in declaration.splits else part
-
-    shown = "; ".join(
-        f"{column.value(split, number)}: {column.place(split, number)}; it belongs {place(part)}"
-        for number, part in some.first
-    )
-    more = "; ..." if some.wrong > _SHOWN else ""
-    value = column.value(split, some.first[0][0])
-    return Issue(
-        "group-in-another-split", f"split {split}, feature {column.name}, value {value}",
-        f"{some.wrong:,} of its groups "
-        f"{'is' if some.wrong == 1 else 'are'} in the wrong split.",
-        _FIX, "the split given by the group's hash and the declared shares",
-        f"{shown}{more}",
-    )  # fmt: skip
+        if not some.wrong:
+            continue
+        shown = "; ".join(
+            f"{column.value(split, number)}: {column.place(split, number)}; it belongs "
+            f"{right_places.get(part, part)}"
+            for number, part in some.first
+        )
+        yield Issue(
+            "group-in-another-split",
+            f"split {split}, feature {column.name}, value {column.value(split, some.first[0][0])}",
+            f"{some.wrong:,} of its groups {'is' if some.wrong == 1 else 'are'} in the wrong "
+            "split.", _FIX, "the split given by the group's hash and the declared shares",
+            shown + ("; ..." if some.wrong > _SHOWN else ""),
+        )  # fmt: skip
 
 
 _SHOWN_VALUES = 5
@@ -266,13 +245,12 @@ def check_valued(
     rule: ValueSplit,
     column: SplitColumn,
     not_checked: list[str],
-    at_once: int = hash_sets.AT_ONCE,
 ) -> Iterator[Issue]:
-    """Yields values in the wrong split; see `hashed_splits.check_groups` for the arguments."""
-    allowed = {part: _keys(column, values) for part, values in rule.groups.items()}
+    """Yields values in the wrong split; adds a note to `not_checked` if that is unknown."""
+    allowed = {part: _keys(column, values) for part, values in rule.parts.items()}
     wrong: list[Issue] = []
     count = right = 0
-    for found in column.pieces(at_once):
+    for found in column.pieces():
         for part, split in declaration.splits.items():
             values = found[split]
             is_right = np.isin(values.keys, allowed[part])
@@ -286,8 +264,8 @@ def check_valued(
                         f"split {split}, feature {column.name}, value "
                         f"{column.value(split, int(values.first[i]))}",
                         "The split should have no examples with this value.",
-                        f"{ANEW}; or name the value for this split in split_by",
-                        _shown(rule.groups[part]),
+                        f"{REBUILD}; or name the value for this split in split_by",
+                        _shown(rule.parts[part]),
                         f"{values.counts[i]:,} examples, the first: "
                         f"{column.place(split, int(values.first[i]))}; by the rule they belong "
                         + (f"in {owner}" if owner else "in no split"),
@@ -303,20 +281,18 @@ def check_valued(
     if count > len(wrong):
         yield Issue(
             "value-in-another-split", f"feature {column.name}",
-            f"{count - len(wrong):,} more values are in splits that should not have them.", ANEW,
+            f"{count - len(wrong):,} more values are in splits that should not have them.", REBUILD,
         )  # fmt: skip
 
 
 def _keys(column: SplitColumn, values: tuple[object, ...]) -> Keys:
     """Returns the keys of a split's values."""
-    texts = pa.array([_text(value) for value in values], pa.large_string())
-    return split_rules.hashes(column.watch.salt, texts.cast(pa.large_binary()))
-
-
-def _text(value: object) -> str:
-    if value is None:
-        return ""
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    texts = [
+        "" if one is None else str(one).lower() if isinstance(one, bool) else str(one)
+        for one in values
+    ]
+    binary = pa.array(texts, pa.large_string()).cast(pa.large_binary())
+    return split_rules.hashes(column.watch.salt, binary)
 
 
 def _shown(values: tuple[object, ...]) -> str:
@@ -329,22 +305,17 @@ def check_stratified(
     rule: Stratified,
     column: SplitColumn,
     slack: int,
-    at_once: int = hash_sets.AT_ONCE,
 ) -> Iterator[Issue]:
     """Yields values of which a split has a wrong number of examples.
 
-    Args:
-      declaration: The declaration; all parts are splits.
-      rule: Its rule.
-      column: The values of each split.
-      slack: The tolerated difference, for example because of quarantined examples.
-      at_once: The approximate number of bytes of notes to process at once.
+    All parts are splits. `slack` is the tolerated difference, for example because of quarantined
+    examples.
     """
     shares = np.array(list(rule.parts.values()))
     splits = [declaration.splits[part] for part in rule.parts]
     shown: list[tuple[str, str, str, str]] = []
     wrong = 0
-    for found in column.pieces(at_once):
+    for found in column.pieces():
         counts, first = _table(found, splits)
         off = counts - _closest(counts, shares)
         is_wrong = np.abs(off).max(axis=1, initial=0) > (1 + slack if slack else 0)
@@ -352,7 +323,8 @@ def check_stratified(
         for row in np.flatnonzero(is_wrong)[: _MOST_ISSUES - len(shown)]:
             at = int(np.argmax(np.abs(off[row])))
             some = next(i for i, count in enumerate(counts[row]) if count)
-            total = _source_rows(int(counts[row].sum()), shares)
+            # An estimate of the number of rows in the source.
+            total = round(int(counts[row].sum()) / min(1.0, math.fsum(shares)))
             expected = f"{counts[row, at] - off[row, at]:,} of {total:,}"
             value = column.value(splits[some], int(first[row, some]))
             shown.append((splits[at], value, f"{expected} for a share of {shares[at]:.4g}",
@@ -362,7 +334,7 @@ def check_stratified(
         yield Issue(
             "stratum", f"split {split}, feature {column.name}, value {value}",
             f"The split has another share of the examples with this value than declared.{more}",
-            f"{ANEW}; if rows were moved on purpose, declare their new rule",
+            f"{REBUILD}; if rows were moved on purpose, declare their new rule",
             expected, has,
         )  # fmt: skip
 
@@ -406,26 +378,21 @@ def _cut(rows: Counts, reached: npt.NDArray[np.float64]) -> Counts:
     return found
 
 
-def _source_rows(totals: int, shares: npt.NDArray[np.float64]) -> int:
-    """Estimates the number of rows in the source."""
-    return round(totals / min(1.0, math.fsum(shares)))
-
-
 class SplitDeclarations:
-    """An `observer.Check` of the declarations of splits."""
+    """A `shard_reading.Check` of the declarations of splits."""
 
-    def __init__(self, manifest: Manifest | None, tree: Any) -> None:
+    def __init__(self, recorded: Manifest, tree: Any) -> None:
         """Reads the declarations in the manifest; `tree` is None if the features are unknown."""
-        self._manifest = manifest
-        self.not_checked: list[str] = []
-        self._columns: list[tuple[Declaration, ColumnHashes | None]] = []
-        declarations, notes = split_rules.read_rules(manifest.splits if manifest else {})
-        self.not_checked += notes
-        for number, one in enumerate(declarations):
-            self._columns.append((one, self._watch(number, one, tree)))
+        self._recorded = recorded
+        self._is_limited = "max_examples_per_split" in recorded.options
+        declarations, self.not_checked = split_rules.read_rules(recorded.splits)
+        self._columns = [
+            (one, self._watch(f"split{number}", one, tree))
+            for number, one in enumerate(declarations)
+        ]
         self.watches: Sequence[ColumnHashes] = [watch for _, watch in self._columns if watch]
 
-    def _watch(self, number: int, declaration: Declaration, tree: Any) -> ColumnHashes | None:
+    def _watch(self, name: str, declaration: Declaration, tree: Any) -> ColumnHashes | None:
         rule = declaration.rule
         if rule.column is None:
             return None
@@ -433,35 +400,32 @@ class SplitDeclarations:
         reason = split_rules.why_not(leaf) if tree is not None else "the features are unknown"
         if leaf is None or reason:
             self.not_checked.append(
-                f"whether splits {_joined(declaration)} are as declared by {rule.column}: {reason}"
+                f"whether splits {declaration} are as declared by {rule.column}: {reason}"
             )
             return None
-        salt = rule.salt if isinstance(rule, Hashed) else ""
-        return ColumnHashes(f"split{number}", leaf, salt)
+        return ColumnHashes(name, leaf, rule.salt if isinstance(rule, Hashed) else "")
 
     def issues(self, splits: Mapping[str, Sequence[ObservedShard]]) -> Iterator[Issue]:
-        """See `observer.Check`."""
+        """See `shard_reading.Check`."""
         for declaration, watch in self._columns:
             present = {part: split for part, split in declaration.splits.items() if split in splits}
             one = dataclasses.replace(declaration, splits=present)
-            if watch is None:
-                yield from self._by_keys(one, splits)
-                continue
-            column = SplitColumn(watch, {split: splits[split] for split in present.values()})
-            yield from self._by_values(one, column)
+            if watch is not None:
+                column = SplitColumn(watch, {split: splits[split] for split in present.values()})
+                yield from self._by_values(one, column)
+            # Otherwise it is noted already that the column is unavailable.
+            elif isinstance(one.rule, Hashed) and one.rule.column is None:
+                yield from self._by_keys(one, one.rule, splits)
 
     def _by_keys(
-        self, declaration: Declaration, splits: Mapping[str, Sequence[ObservedShard]]
+        self, declaration: Declaration, rule: Hashed, splits: Mapping[str, Sequence[ObservedShard]]
     ) -> Iterator[Issue]:
-        rule = declaration.rule
-        if not isinstance(rule, Hashed) or rule.group is not None:
-            return  # already noted: the column is unavailable
         self.not_checked.append(
-            f"whether each example of splits {_joined(declaration)} is in the split of its key's "
-            "hash: keys are not stored"
+            f"whether each example of splits {declaration} is in the split of its key's hash: keys "
+            "are not stored"
         )
-        if "max_examples_per_split" in self._options:
-            self._limited(declaration)
+        if self._is_limited:
+            self._note_limited(declaration)
             return
         counts = {
             split: sum(shard.examples for shard in splits[split])
@@ -470,35 +434,25 @@ class SplitDeclarations:
         yield from check_shares(declaration, rule, counts, "examples")
 
     def _by_values(self, declaration: Declaration, column: SplitColumn) -> Iterator[Issue]:
-        rule = declaration.rule
-        is_limited = "max_examples_per_split" in self._options
+        rule, options = declaration.rule, self._recorded.options
         if isinstance(rule, Hashed):
             yield from check_groups(
-                declaration, rule, column, self.not_checked, shares=not is_limited
+                declaration, rule, column, self.not_checked, shares=not self._is_limited
             )
-            if is_limited:
-                self._limited(declaration)
+            if self._is_limited:
+                self._note_limited(declaration)
         elif not isinstance(rule, Stratified):
             yield from check_valued(declaration, rule, column, self.not_checked)
-        elif is_limited or "ignore_duplicates" in self._options or not declaration.is_whole:
-            self._limited(declaration)
+        elif self._is_limited or "ignore_duplicates" in options or not declaration.is_whole:
+            self._note_limited(declaration)
         else:
             # Quarantined rows counted when classes were split; missing values are a class of their
             # own, but stored like another one.
-            set_aside = sum((self._manifest.quarantined if self._manifest else {}).values())
-            slack = set_aside + column.watch.leaf.is_optional
+            slack = sum(self._recorded.quarantined.values()) + column.watch.leaf.is_optional
             yield from check_stratified(declaration, rule, column, slack)
 
-    @property
-    def _options(self) -> JsonObject:
-        return self._manifest.options if self._manifest else {}
-
-    def _limited(self, declaration: Declaration) -> None:
+    def _note_limited(self, declaration: Declaration) -> None:
         self.not_checked.append(
-            f"whether splits {_joined(declaration)} have their declared shares: only some of their "
-            "examples were built"
+            f"whether splits {declaration} have their declared shares: only some of their examples "
+            "were built"
         )
-
-
-def _joined(declaration: Declaration) -> str:
-    return ", ".join(declaration.splits.values())

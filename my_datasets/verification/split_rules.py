@@ -38,18 +38,13 @@ class Hashed:
 
     Attributes:
       parts: The share of each part, in order.
-      group: The column of the groups; None if rows were assigned by key.
+      column: The column of the groups; None if rows were assigned by key.
       salt: The salt of the hash.
     """
 
     parts: Mapping[str, float]
-    group: str | None
+    column: str | None
     salt: str
-
-    @property
-    def column(self) -> str | None:
-        """The column by which rows were split, if any."""
-        return self.group
 
 
 @dataclass(frozen=True)
@@ -64,13 +59,8 @@ class Stratified:
 class ValueSplit:
     """Each part has the rows with some values of `column`."""
 
-    groups: Mapping[str, tuple[object, ...]]
+    parts: Mapping[str, tuple[object, ...]]
     column: str
-
-    @property
-    def parts(self) -> Mapping[str, tuple[object, ...]]:
-        """The values of each part."""
-        return self.groups
 
 
 Rule = Hashed | Stratified | ValueSplit
@@ -90,6 +80,10 @@ class Declaration:
     splits: Mapping[str, str]
     feature: str | None
 
+    def __str__(self) -> str:
+        """The names of the splits."""
+        return ", ".join(self.splits.values())
+
     @property
     def is_whole(self) -> bool:
         """Whether each part is a split."""
@@ -101,11 +95,11 @@ def read_rules(declared: JsonObject) -> tuple[list[Declaration], list[str]]:
     by_rule: dict[str, dict[str, str]] = {}
     rules: dict[str, tuple[Rule, str | None]] = {}
     notes: list[str] = []
-    for split, said in declared.items():
+    for split, recorded in declared.items():
         try:
-            rule = _rule(said)
-            feature = said.get("stored", rule.column)
-            part = said[_OF_ONE]
+            rule = _rule(recorded)
+            feature = recorded.get("stored", rule.column)
+            part = recorded[_OF_ONE]
             if part not in rule.parts:
                 raise ValueError(f"no part is called {part!r}")
         except (SourceError, *MALFORMED) as error:
@@ -114,9 +108,9 @@ def read_rules(declared: JsonObject) -> tuple[list[Declaration], list[str]]:
                 f"unknown ({problem_of(error)})"
             )
             continue
-        same = json.dumps({**said, _OF_ONE: None}, sort_keys=True)
-        rules[same] = rule, feature
-        members = by_rule.setdefault(same, {})
+        key = json.dumps({**recorded, _OF_ONE: None}, sort_keys=True)
+        rules[key] = rule, feature
+        members = by_rule.setdefault(key, {})
         if part in members:
             notes.append(
                 f"whether the rows of split {split} follow their rule: it is declared as the same "
@@ -125,28 +119,28 @@ def read_rules(declared: JsonObject) -> tuple[list[Declaration], list[str]]:
             continue
         members[part] = split
     found = []
-    for same, members in by_rule.items():
-        rule, feature = rules[same]
+    for key, members in by_rule.items():
+        rule, feature = rules[key]
         in_order = {part: members[part] for part in rule.parts if part in members}
         found.append(Declaration(rule, in_order, feature))
     return found, notes
 
 
-def _rule(said: JsonObject) -> Rule:
+def _rule(recorded: JsonObject) -> Rule:
     """Parses a rule that `Source.split` or `Source.split_by` declared."""
-    if "groups" in said:
+    if "groups" in recorded:
         return ValueSplit(
-            {name: tuple(some) for name, some in said["groups"].items()}, said["column"]
+            {name: tuple(some) for name, some in recorded["groups"].items()}, recorded["column"]
         )
-    order = said["order"]
-    if sorted(order) != sorted(said["parts"]):
+    order = recorded["order"]
+    if sorted(order) != sorted(recorded["parts"]):
         raise ValueError("the order names other parts")
-    parts = {name: float(said["parts"][name]) for name in order}
+    parts = {name: float(recorded["parts"][name]) for name in order}
     splitting.cuts(parts)  # raises if they are not shares
-    if said["stratify"] is not None:
-        return Stratified(parts, str(said["stratify"]))
-    group = said["group"]
-    return Hashed(parts, None if group is None else str(group), str(said["salt"]))
+    if recorded["stratify"] is not None:
+        return Stratified(parts, str(recorded["stratify"]))
+    group = recorded["group"]
+    return Hashed(parts, None if group is None else str(group), str(recorded["salt"]))
 
 
 Rows = npt.NDArray[np.int64]

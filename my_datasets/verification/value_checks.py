@@ -13,7 +13,7 @@ import numpy as np
 
 from my_datasets.comparison import examine
 from my_datasets.comparison.examine import Examination, violations
-from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
+from my_datasets.comparison.version_metadata import REBUILD, ComparedVersion
 from my_datasets.core import hash_sets
 from my_datasets.core.hash_sets import DuplicateHashes, Hashes
 from my_datasets.core.issue import Issue, Severity
@@ -30,7 +30,7 @@ _SHOWN = 3
 
 def check_noted_constraints(subject: ComparedVersion) -> Iterator[Issue]:
     """Yields values that do not fit their type, according to the manifest's statistics."""
-    for split, found in (subject.manifest.statistics if subject.manifest else {}).items():
+    for split, found in subject.recorded.statistics.items():
         for feature, one in found["features"].items():
             if one.get("outside"):
                 yield Issue(
@@ -50,24 +50,21 @@ def check_constraints_again(
     The shards must be undamaged. `scratch` is a temporary directory to create.
     """
     leaves = subject.metadata.known_leaves
-    if subject.manifest is None or subject.declared is None or leaves is None:
-        return
-    declared = {
-        name: Constraint(**said)
-        for name, said in subject.manifest.constraints.items()
-        if set(said) != {"max_drift"}
+    constraints = {
+        name: Constraint(**recorded)
+        for name, recorded in subject.recorded.constraints.items()
+        if set(recorded) != {"max_drift"}
     }
-    if not declared:
+    if not constraints or subject.declared is None or leaves is None:
         return
     scratch.mkdir()
     try:
-        found = examine.examine(
-            subject.path, subject.declared, scratch, Examination(leaves, declared), workers=workers
-        )
-        for feature, found_value in violations(found, declared):
+        what = Examination(leaves, constraints)
+        found = examine.examine(subject.path, subject.declared, scratch, what, workers=workers)
+        for feature, violation in violations(found, constraints):
             yield Issue(
                 "constraint", f"feature {feature}", "Values violate the builder's constraints.",
-                ANEW, found=found_value,
+                REBUILD, found=violation,
             )  # fmt: skip
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
@@ -125,15 +122,15 @@ def _before(
     return (found[0], manifest) if manifest else None
 
 
-def check_digests(said: Content | None, splits: Mapping[str, Sequence[Hashes]]) -> Iterator[Issue]:
+def check_digests(
+    recorded: Content | None, splits: Mapping[str, Sequence[Hashes]]
+) -> Iterator[Issue]:
     """Yields differences from the manifest, and duplicates within and across splits.
 
-    Args:
-      said: The content in the manifest; None if it has none.
-      splits: The hashes of each split's examples, by shard.
+    `splits` has the hashes of each split's examples, by shard.
     """
     for name, parts in splits.items():
-        expected = said.splits.get(name) if said else None
+        expected = recorded.splits.get(name) if recorded else None
         if expected is None:
             continue
         same = content.unordered(parts) == expected.unordered
@@ -143,7 +140,7 @@ def check_digests(said: Content | None, splits: Mapping[str, Sequence[Hashes]]) 
             "other-order" if same else "other-examples", f"split {name}",
             "The examples are the same, in a different order." if same else
             "The examples differ from those in the manifest.",
-            ANEW, f"digest {expected.ordered[:16]}", content.ordered(parts)[:16],
+            REBUILD, f"digest {expected.ordered[:16]}", content.ordered(parts)[:16],
         )  # fmt: skip
     for name, parts in splits.items():
         yield from _repeated(name, parts)

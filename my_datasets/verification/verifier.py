@@ -83,12 +83,12 @@ def verify(
     issues += [*value_checks.check_noted_constraints(subject), *value_checks.check_drift(subject)]
     issues += _locked(subject, lock)
     not_checked: list[str] = []
-    made = subject.manifest
-    if made is not None and made.content is not None and not made.metadata_copy:
+    if subject.content is not None and not subject.recorded.metadata_copy:
         not_checked.append(_OLD_MANIFEST)
     tasks = shard_reading.tasks(
         subject, {i.node for i in issues if i.code in shard_reading.NOT_TO_BE_READ}
     )
+    shards = [one for some in subject.splits.values() for one in some]
     digest, resumed = None, 0
     if level is not Level.FAST:
         decoder = _decoder(subject, not_checked) if level is Level.DEEP else None
@@ -105,35 +105,49 @@ def verify(
         ) as scratch:
             worker = Worker(subject, level, decoder, scratch.directory, watches)
             done, total = 0, sum(task.size for task in tasks)
-            for task, result, was_kept in shard_reading.with_checkpoint(
+            for task, result, is_resumed in shard_reading.with_checkpoint(
                 tasks, worker, workers or cores(), scratch
             ):
                 issues += result
-                resumed += was_kept
+                resumed += is_resumed
                 done += task.size
                 report(Progress(task.name, done, total))
             are_read = all(worker.hashes_of(task).exists() for task in tasks)
-            if level is Level.DEEP and are_read and len(tasks) == _declared(subject):
+            if level is Level.DEEP and are_read and len(tasks) == len(shards):
                 paths = {task.name: worker.hashes_of(task) for task in tasks}
-                splits = _by_split(subject, paths)
-                is_whole = not any(i.severity is Severity.ERROR for i in issues)
-                if is_whole:
+                splits = {
+                    name: HashFiles(paths[one.name] for one in some)
+                    for name, some in subject.splits.items()
+                }
+                if not _has_errors(issues):
                     issues += value_checks.check_digests(subject.content, splits)
-                    noted = _noted(subject, worker, tasks)
-                    issues += [issue for check in checks for issue in check.issues(noted)]
+                    observed = {
+                        name: [
+                            ObservedShard(
+                                path / one.name, worker.file_format, one.examples, paths[one.name]
+                            )
+                            for one in some
+                        ]
+                        for name, some in subject.splits.items()
+                    }
+                    issues += [issue for check in checks for issue in check.issues(observed)]
                     again = scratch.directory / "constraints"
                     issues += value_checks.check_constraints_again(
                         subject, again, workers or cores()
                     )
-                if not any(i.severity is Severity.ERROR for i in issues):
+                if not _has_errors(issues):
                     digest = _digest(subject, splits)
         not_checked += [note for check in checks for note in check.not_checked]
     issues.sort(key=lambda issue: (issue.severity is not Severity.ERROR, issue.node))
     return Report(
-        subject.name, str(path), level, tuple(issues), _examples(subject),
+        subject.name, str(path), level, tuple(issues), sum(one.examples for one in shards),
         sum(task.size for task in tasks), digest, tuple(not_checked), time.monotonic() - began,
         resumed=resumed,
     )  # fmt: skip
+
+
+def _has_errors(issues: Sequence[Issue]) -> bool:
+    return any(issue.severity is Severity.ERROR for issue in issues)
 
 
 def _locked(subject: ComparedVersion, lock: Lock | None) -> Iterator[Issue]:
@@ -168,41 +182,10 @@ def _checks(
 ) -> list[Check]:
     """Returns the checks that run after all examples were decoded."""
     tree = decoder.tree if decoder else None
-    found: list[Check] = [SplitDeclarations(subject.manifest, tree)]
+    found: list[Check] = [SplitDeclarations(subject.recorded, tree)]
     if near_duplicates is not None:
-        splits = len(subject.declared.splits) if subject.declared else 0
-        found.append(NearDuplicateCheck(near_duplicates, tree, splits))
+        found.append(NearDuplicateCheck(near_duplicates, tree, len(subject.splits)))
     return found
-
-
-def _noted(
-    subject: ComparedVersion, worker: shard_reading.Worker, tasks: Sequence[shard_reading.Task]
-) -> dict[str, list[ObservedShard]]:
-    """Returns the shards of each split with their notes."""
-    declared = subject.declared
-    if declared is None:
-        return {}
-    by_name = {
-        task.name: ObservedShard(
-            subject.path / task.name, declared.file_format, task.examples, worker.hashes_of(task)
-        )
-        for task in tasks
-    }
-    return {name: [by_name[one.name] for one in some] for name, some in declared.splits.items()}
-
-
-def _declared(subject: ComparedVersion) -> int:
-    return sum(map(len, subject.declared.splits.values())) if subject.declared else 0
-
-
-def _examples(subject: ComparedVersion) -> int:
-    splits = subject.declared.splits.values() if subject.declared else ()
-    return sum(one.examples for some in splits for one in some)
-
-
-def _by_split(subject: ComparedVersion, found: dict[str, Path]) -> dict[str, HashFiles]:
-    splits = subject.declared.splits if subject.declared else {}
-    return {name: HashFiles(found[one.name] for one in some) for name, some in splits.items()}
 
 
 def _digest(subject: ComparedVersion, splits: dict[str, HashFiles]) -> str:

@@ -355,7 +355,7 @@ def test_pieces_of_any_size_give_the_same(tmp_path, monkeypatch):
     whole = looked(path)
     assert {i.code for i in whole[0]} >= {"group-in-two-splits"}
     pieces = SplitColumn.pieces
-    monkeypatch.setattr(SplitColumn, "pieces", lambda self, at_once: pieces(self, 500))
+    monkeypatch.setattr(SplitColumn, "pieces", lambda self: pieces(self, 500))
     assert looked(path) == whole
 
 
