@@ -243,15 +243,15 @@ def transfer_progress(*, shown: bool) -> Iterator[OnProgress]:
 
 def log_lines() -> Callable[[Progress | BuildProgress], None]:
     """Returns what prints a line when a stage begins, then one every ten seconds."""
-    stage, told = "", 0.0
+    stage, logged_at = "", 0.0
 
     def log(now: Progress | BuildProgress) -> None:
-        nonlocal stage, told
+        nonlocal stage, logged_at
         if isinstance(now, Progress) and not now.total:
             return
         at = time.monotonic()
-        if now.stage != stage or at - told >= _LOG_EVERY_SECONDS:
-            stage, told = now.stage, at
+        if now.stage != stage or at - logged_at >= _LOG_EVERY_SECONDS:
+            stage, logged_at = now.stage, at
             echo(str(now), err=True)
 
     return log

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -90,7 +90,9 @@ def diff(
     before, after = _Side.read(Path(old)), _Side.read(Path(new))
     metadata = before.subject.metadata, after.subject.metadata
     changes = list(feature_changes.changes(*metadata))
-    changes += _splits(before.declared, after.declared)
+    splits = before.declared.splits, after.declared.splits
+    kinds = ChangeKind.SPLIT_REMOVED, ChangeKind.SPLIT_ADDED
+    changes += _removed_and_added("split", *splits, *kinds)
     changes += _configs(before, after)
     common = [name for name in before.declared.splits if name in after.declared.splits]
     without = feature_changes.not_in_both(*metadata)
@@ -173,12 +175,14 @@ class _Side(NamedTuple):
         return sum(one.examples for one in self.declared.splits[split])
 
 
-def _splits(old: Declared, new: Declared) -> Iterator[VersionChange]:
-    for name in sorted({*old.splits, *new.splits}):
-        if name not in new.splits:
-            yield VersionChange(ChangeKind.SPLIT_REMOVED, f"split {name}", "there", "not there")
-        elif name not in old.splits:
-            yield VersionChange(ChangeKind.SPLIT_ADDED, f"split {name}", "not there", "there")
+def _removed_and_added(
+    what: str, old: Collection[str], new: Collection[str], removed: ChangeKind, added: ChangeKind
+) -> Iterator[VersionChange]:
+    for name in sorted({*old, *new}):
+        if name not in new:
+            yield VersionChange(removed, f"{what} {name}", "there", "not there")
+        elif name not in old:
+            yield VersionChange(added, f"{what} {name}", "not there", "there")
 
 
 def _configs(old: _Side, new: _Side) -> Iterator[VersionChange]:
@@ -187,11 +191,8 @@ def _configs(old: _Side, new: _Side) -> Iterator[VersionChange]:
     if not all(configs) or old.dataset.partition("/")[0] != new.dataset.partition("/")[0]:
         return
     before, after = (one["names"] for one in configs)
-    for name in sorted({*before, *after}):
-        if name not in after:
-            yield VersionChange(ChangeKind.CONFIG_REMOVED, f"config {name}", "there", "not there")
-        elif name not in before:
-            yield VersionChange(ChangeKind.CONFIG_ADDED, f"config {name}", "not there", "there")
+    kinds = ChangeKind.CONFIG_REMOVED, ChangeKind.CONFIG_ADDED
+    yield from _removed_and_added("config", before, after, *kinds)
     defaults = [one["default"] for one in configs]
     if defaults[0] is not None and defaults[0] != defaults[1]:
         yield VersionChange(

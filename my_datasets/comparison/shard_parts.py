@@ -166,9 +166,7 @@ def check_count(shard: Path, expected: int, found: int) -> None:
 
 def _damaged(shard: Path, row: int, reason: str) -> CorruptShardError:
     return CorruptShardError(
-        f"{shard} is damaged at record {row:,} (counted from 0).",
-        reason,
-        fix=REBUILD,
+        f"{shard} is damaged at record {row:,} (counted from 0).", reason, fix=REBUILD
     )
 
 

@@ -14,7 +14,6 @@ from my_datasets.input_pipeline.read.prepared import find
 from my_datasets.kafka.payloads import Leaves
 from my_datasets.metadata import features as schema
 from my_datasets.metadata.feature_classes import register_classes_of
-from my_datasets.metadata.features import Leaf
 from my_datasets.metadata.version_metadata import VersionMetadata
 
 if TYPE_CHECKING:
@@ -134,19 +133,17 @@ def check_shapes(tree: Leaves, image_size: tuple[int, int] | None) -> None:
       FeatureError: The values of a feature have different shapes.
     """
     for leaf in pytree.columns_of(tree):
-        if _differs(leaf, image_size):
+        sizes = (*leaf.sequence, *leaf.shape)
+        if leaf.form == "image":
+            differs = image_size is None and None in leaf.shape[:2]
+        elif leaf.encoding != "none":
+            differs = None in leaf.shape
+        else:
+            is_nested = len(leaf.sequence) > 1 and sizes.count(None) > 1
+            differs = not is_nested and None in sizes[1:]
+        if differs:
             raise FeatureError(
                 f"The feature {leaf.name!r} has values of different shapes.",
                 fix="give image_size=(height, width), leave it out with columns=[...], or "
                 "use as_numpy=True",
             )
-
-
-def _differs(leaf: Leaf, image_size: tuple[int, int] | None) -> bool:
-    if leaf.form == "image":
-        return image_size is None and None in leaf.shape[:2]
-    if leaf.encoding != "none":
-        return None in leaf.shape
-    sizes = (*leaf.sequence, *leaf.shape)
-    is_nested = len(leaf.sequence) > 1 and sizes.count(None) > 1
-    return not is_nested and None in sizes[1:]

@@ -297,11 +297,11 @@ def _splits(subject: ComparedVersion) -> Iterator[Issue]:
             only = "dataset_info.json" if name in declared else "the manifest"
             yield Issue("other-splits", node, f"Only {only} has this split.", REBUILD)
             continue
-        ours = [(one.name, one.examples) for one in recorded[name].shards]
-        theirs = [(one.name, one.examples) for one in declared[name]]
-        if ours != theirs:
-            expected = next((one for one in ours if one not in theirs), None)
-            found = next((one for one in theirs if one not in ours), None)
+        in_manifest = [(one.name, one.examples) for one in recorded[name].shards]
+        in_info = [(one.name, one.examples) for one in declared[name]]
+        if in_manifest != in_info:
+            expected = next((one for one in in_manifest if one not in in_info), None)
+            found = next((one for one in in_info if one not in in_manifest), None)
             yield Issue(
                 "other-shards", node,
                 "dataset_info.json and the manifest list different shards or counts.", REBUILD,

@@ -126,14 +126,14 @@ class Side(ABC):
     row: np.dtype[np.void]
 
     def __init__(
-        self, watch: ImageHashes | TextSignatures, shards: Sequence[ObservedShard]
+        self, observer: ImageHashes | TextSignatures, shards: Sequence[ObservedShard]
     ) -> None:
-        """Maps the watch's notes on the split's shards."""
-        self.feature = watch.leaf.name
+        """Maps the observer's notes on the split's shards."""
+        self.feature = observer.leaf.name
         self.shards = shards
         self._parts = [
             np.memmap(path, self.row, "r") if path.stat().st_size else np.zeros(0, self.row)
-            for path in (shard.of(watch) for shard in shards)
+            for path in (shard.of(observer) for shard in shards)
         ]
         self._ends = np.cumsum([len(part) for part in self._parts])
         self._begins = np.cumsum([0, *(shard.examples for shard in shards)])
@@ -324,7 +324,7 @@ class NearDuplicates:
 
 
 class NearDuplicateCheck:
-    """An `observer.Check` for near-duplicate images and texts across splits."""
+    """An `shard_reading.Check` for near-duplicate images and texts across splits."""
 
     def __init__(self, options: NearDuplicates, tree: Any, splits: int) -> None:
         """Finds the features that can be compared; `tree` is None if they are unknown.
@@ -334,16 +334,16 @@ class NearDuplicateCheck:
         """
         self._options = options
         self.not_checked: list[str] = []
-        self.watches: list[ImageHashes | TextSignatures] = []
+        self.observers: list[ImageHashes | TextSignatures] = []
         leaves: list[Leaf] = pytree.columns_of(tree) if tree is not None and splits > 1 else []
         for number, leaf in enumerate(leaves):
             if similarity_hashes.has_images(leaf):
-                self.watches.append(ImageHashes(f"near{number}", leaf))
+                self.observers.append(ImageHashes(f"near{number}", leaf))
             elif similarity_hashes.has_texts(leaf):
-                self.watches.append(TextSignatures(f"near{number}", leaf))
+                self.observers.append(TextSignatures(f"near{number}", leaf))
             elif leaf.form == "image":
                 self._leave_out(leaf, "images of floats, or in sequences of sequences")
-        if not self.watches:
+        if not self.observers:
             self.not_checked.append(
                 "near-duplicates: "
                 + ("the features are unknown" if tree is None
@@ -351,15 +351,19 @@ class NearDuplicateCheck:
             )  # fmt: skip
 
     def issues(self, splits: Mapping[str, Sequence[ObservedShard]]) -> Iterator[Issue]:
-        """See `observer.Check`."""
-        for watch in self.watches:
-            if isinstance(watch, ImageHashes):
-                images = {name: ImageFingerprints(watch, shards) for name, shards in splits.items()}
-                yield from self._compared(watch.leaf, images, self._options.image_distance)
+        """See `shard_reading.Check`."""
+        for observer in self.observers:
+            if isinstance(observer, ImageHashes):
+                images = {
+                    name: ImageFingerprints(observer, shards) for name, shards in splits.items()
+                }
+                yield from self._compared(observer.leaf, images, self._options.image_distance)
             else:
-                texts = {name: TextFingerprints(watch, shards) for name, shards in splits.items()}
+                texts = {
+                    name: TextFingerprints(observer, shards) for name, shards in splits.items()
+                }
                 most = 1 - self._options.text_similarity
-                yield from self._compared(watch.leaf, texts, most)
+                yield from self._compared(observer.leaf, texts, most)
 
     def _compared(self, leaf: Leaf, sides: Mapping[str, Side], most: float) -> Iterator[Issue]:
         first = next(iter(sides.values()))

@@ -52,11 +52,14 @@ def rebuild(
         max_examples_per_split=options.pop("max_examples_per_split", None),
         ignore_duplicates=options.pop("ignore_duplicates", False),
     )
-    ours: dict[str, Any] = {}
+    our_options: dict[str, Any] = {}
     if isinstance(builder, Builder):
-        ours["build_options"] = BuildOptions(report=report, **options)
+        our_options["build_options"] = BuildOptions(report=report, **options)
     builder.download_and_prepare(
-        download_dir=download_dir, download_config=config, file_format=declared.file_format, **ours
+        download_dir=download_dir,
+        download_config=config,
+        file_format=declared.file_format,
+        **our_options,
     )
     again = Path(builder.data_dir)
     return (Manifest.read(again) or adopt(again)).content

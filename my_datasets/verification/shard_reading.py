@@ -26,7 +26,7 @@ from my_datasets.verification import checkpoint, file_checks
 from my_datasets.verification.report import Level
 
 # Takes the decoded values of some examples, nested like the features, in order.
-Take = Callable[[Any], None]
+OnExamples = Callable[[Any], None]
 
 
 class ExampleObserver(Protocol):
@@ -39,7 +39,7 @@ class ExampleObserver(Protocol):
     def name(self) -> str:
         """A short unique name, for files."""
 
-    def noting(self, target: Path) -> AbstractContextManager[Take]:
+    def noting(self, target: Path) -> AbstractContextManager[OnExamples]:
         """Returns a function that takes a shard's examples, and writes notes to a file."""
 
 
@@ -52,9 +52,9 @@ class ObservedShard:
     examples: int
     notes: Path
 
-    def of(self, watch: ExampleObserver) -> Path:
-        """Returns the file of a watch's notes."""
-        return file_of(self.notes, watch)
+    def of(self, observer: ExampleObserver) -> Path:
+        """Returns the file of a observer's notes."""
+        return file_of(self.notes, observer)
 
     def record(self, row: int) -> bytes:
         """Reads a record again.
@@ -74,8 +74,8 @@ class Check(Protocol):
     """A check of the notes on all shards."""
 
     @property
-    def watches(self) -> Sequence[ExampleObserver]:
-        """The watches that write the notes."""
+    def observers(self) -> Sequence[ExampleObserver]:
+        """The observers that write the notes."""
 
     @property
     def not_checked(self) -> Sequence[str]:
@@ -85,9 +85,9 @@ class Check(Protocol):
         """Yields issues, given the shards of each split in order."""
 
 
-def file_of(notes: Path, watch: ExampleObserver) -> Path:
-    """Returns the file of a watch's notes, given the prefix of such files."""
-    return notes.with_name(f"{notes.name}.{watch.name}")
+def file_of(notes: Path, observer: ExampleObserver) -> Path:
+    """Returns the file of a observer's notes, given the prefix of such files."""
+    return notes.with_name(f"{notes.name}.{observer.name}")
 
 
 def place(shards: Sequence[ObservedShard], number: int) -> tuple[ObservedShard, int]:
@@ -168,12 +168,12 @@ def check_examples(
     file_format: str,
     decoder: Decoder | None,
     hashes: BinaryIO,
-    takers: Sequence[Take] = (),
+    callbacks: Sequence[OnExamples] = (),
 ) -> list[Issue]:
     """Returns the issues of a shard's examples; without a decoder, they are only hashed.
 
-    The hashes are written up to the first damage. The takers are called with the values of examples
-    that match the features.
+    The hashes are written up to the first damage. The callbacks get the values of examples that
+    match the features.
     """
     issues: list[Issue] = []
     row = 0
@@ -189,8 +189,8 @@ def check_examples(
                     if len(issues) < _MOST_ISSUES:
                         issues.append(_mismatch_issue(path, row + begin, error))
                     continue
-                for take in takers:
-                    take(values)
+                for callback in callbacks:
+                    callback(values)
             row += len(records)
     except shard_reader.UnknownFormatError as error:
         issues.append(
@@ -238,14 +238,14 @@ class Worker:
         level: Level,
         decoder: Decoder | None,
         directory: Path,
-        watches: Sequence[ExampleObserver],
+        observers: Sequence[ExampleObserver],
     ) -> None:
         """Reads nothing yet; without a decoder, examples are only hashed."""
         self._subject = subject
         self._level = level
         self._decoder = decoder
         self._directory = directory
-        self._watches = watches
+        self._watches = observers
         recorded = subject.content.splits.values() if subject.content else ()
         shards = [one for split in recorded for one in split.shards]
         self._sha256 = {one.name: one.sha256 for one in shards}
@@ -264,11 +264,11 @@ class Worker:
                 with contextlib.ExitStack() as stack:
                     notes = self.hashes_of(task)
                     hashes = stack.enter_context(notes.open("wb"))
-                    takers = [
-                        stack.enter_context(watch.noting(file_of(notes, watch)))
-                        for watch in self._watches
+                    callbacks = [
+                        stack.enter_context(observer.noting(file_of(notes, observer)))
+                        for observer in self._watches
                     ]
-                    more = check_examples(path, form, self._decoder, hashes, takers)
+                    more = check_examples(path, form, self._decoder, hashes, callbacks)
                 issues += [] if is_damaged else more
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):  # only notes are written
@@ -301,7 +301,7 @@ class Worker:
         notes = self.hashes_of(task)
         if self._level is not Level.DEEP:
             return []
-        return [notes, *(file_of(notes, watch) for watch in self._watches)]
+        return [notes, *(file_of(notes, observer) for observer in self._watches)]
 
 
 def tasks(subject: ComparedVersion, not_to_be_read: set[str]) -> list[Task]:

@@ -11,9 +11,11 @@ the resemblance and containment of documents", Compression and Complexity of Seq
 """
 
 import contextlib
+import functools
 import importlib.util
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +26,8 @@ import numpy.typing as npt
 from my_datasets.core.arrays import Array
 from my_datasets.dependencies import missing_dependency
 from my_datasets.metadata.features import Leaf
-from my_datasets.verification.shard_reading import Take
-from my_datasets.verification.split_rules import flat, is_flat
+from my_datasets.verification.shard_reading import OnExamples
+from my_datasets.verification.split_rules import Rows, flat, is_flat
 
 # An image: the example it is of, its hash, and whether the hash tells anything.
 HASH_ROW = np.dtype([("example", "<i8"), ("hash", "<u8"), ("is_compared", "?")])
@@ -69,33 +71,37 @@ class ImageHashes:
             if importlib.util.find_spec(module) is None:
                 raise missing_dependency(module, needed_for="comparing images")
 
-    @contextlib.contextmanager
-    def noting(self, target: Path) -> Iterator[Take]:
-        """See `observer.ExampleObserver`."""
-        begin = 0
-        with target.open("wb") as file:
+    def noting(self, target: Path) -> AbstractContextManager[OnExamples]:
+        """See `shard_reading.ExampleObserver`."""
+        return _noting(self.leaf, self._rows, target)
 
-            def take(values: Any) -> None:
-                nonlocal begin
-                column = values_of(values, self.leaf)
-                images, examples = flat(self.leaf, column)
-                rows = np.zeros(len(examples), HASH_ROW)
-                rows["example"] = examples + begin
-                for number, image in enumerate(images):
-                    found = perceptual_hash(image)
-                    if found is not None:
-                        rows["hash"][number], rows["is_compared"][number] = found, True
-                file.write(rows.data)
-                begin += len(column)
-
-            yield take
+    @staticmethod
+    def _rows(images: Any, examples: Rows) -> Array:
+        rows = np.zeros(len(examples), HASH_ROW)
+        rows["example"] = examples
+        for number, image in enumerate(images):
+            found = perceptual_hash(image)
+            if found is not None:
+                rows["hash"][number], rows["is_compared"][number] = found, True
+        return rows
 
 
-def values_of(values: Any, leaf: Leaf) -> Any:
-    """Returns the column of a leaf in decoded examples."""
-    for name in leaf.path:
-        values = values[name]
-    return values
+@contextlib.contextmanager
+def _noting(
+    leaf: Leaf, rows_of: Callable[[Any, Rows], Array], target: Path
+) -> Iterator[OnExamples]:
+    """Writes rows, given the items of a feature and the numbers of their examples in the shard."""
+    begin = 0
+    with target.open("wb") as file:
+
+        def take(values: Any) -> None:
+            nonlocal begin
+            column = functools.reduce(lambda node, name: node[name], leaf.path, values)
+            items, examples = flat(leaf, column)
+            file.write(rows_of(items, examples + begin).data)
+            begin += len(column)
+
+        yield take
 
 
 def perceptual_hash(image: Array) -> int | None:
@@ -142,27 +148,20 @@ class TextSignatures:
         if importlib.util.find_spec("datasketch") is None:
             raise missing_dependency("datasketch", needed_for="comparing texts")
 
-    @contextlib.contextmanager
-    def noting(self, target: Path) -> Iterator[Take]:
-        """See `observer.ExampleObserver`."""
-        begin = 0
+    def noting(self, target: Path) -> AbstractContextManager[OnExamples]:
+        """See `shard_reading.ExampleObserver`."""
         sign = SignatureMaker()
-        with target.open("wb") as file:
 
-            def take(values: Any) -> None:
-                nonlocal begin
-                column = values_of(values, self.leaf)
-                texts, examples = flat(self.leaf, column)
-                found = [(n, s) for n, s in enumerate(map(sign, texts)) if s is not None]
-                rows = np.zeros(len(found), SIGNATURE_ROW)
-                if found:
-                    rows["example"] = examples[[number for number, _ in found]] + begin
-                    rows["signature"] = [signature for _, signature in found]
-                    rows["hash"] = folded(rows["signature"])
-                file.write(rows.data)
-                begin += len(column)
+        def rows_of(texts: Any, examples: Rows) -> Array:
+            found = [(n, s) for n, s in enumerate(map(sign, texts)) if s is not None]
+            rows = np.zeros(len(found), SIGNATURE_ROW)
+            if found:
+                rows["example"] = examples[[number for number, _ in found]]
+                rows["signature"] = [signature for _, signature in found]
+                rows["hash"] = folded(rows["signature"])
+            return rows
 
-            yield take
+        return _noting(self.leaf, rows_of, target)
 
 
 class SignatureMaker:

@@ -241,10 +241,7 @@ _MOST_ISSUES = 5
 
 
 def check_valued(
-    declaration: Declaration,
-    rule: ValueSplit,
-    column: SplitColumn,
-    not_checked: list[str],
+    declaration: Declaration, rule: ValueSplit, column: SplitColumn, not_checked: list[str]
 ) -> Iterator[Issue]:
     """Yields values in the wrong split; adds a note to `not_checked` if that is unknown."""
     allowed = {part: _keys(column, values) for part, values in rule.parts.items()}
@@ -292,7 +289,7 @@ def _keys(column: SplitColumn, values: tuple[object, ...]) -> Keys:
         for one in values
     ]
     binary = pa.array(texts, pa.large_string()).cast(pa.large_binary())
-    return split_rules.hashes(column.watch.salt, binary)
+    return split_rules.hashes(column.observer.salt, binary)
 
 
 def _shown(values: tuple[object, ...]) -> str:
@@ -301,10 +298,7 @@ def _shown(values: tuple[object, ...]) -> str:
 
 
 def check_stratified(
-    declaration: Declaration,
-    rule: Stratified,
-    column: SplitColumn,
-    slack: int,
+    declaration: Declaration, rule: Stratified, column: SplitColumn, slack: int
 ) -> Iterator[Issue]:
     """Yields values of which a split has a wrong number of examples.
 
@@ -387,12 +381,14 @@ class SplitDeclarations:
         self._is_limited = "max_examples_per_split" in recorded.options
         declarations, self.not_checked = split_rules.read_rules(recorded.splits)
         self._columns = [
-            (one, self._watch(f"split{number}", one, tree))
+            (one, self._observer(f"split{number}", one, tree))
             for number, one in enumerate(declarations)
         ]
-        self.watches: Sequence[ColumnHashes] = [watch for _, watch in self._columns if watch]
+        self.observers: Sequence[ColumnHashes] = [
+            observer for _, observer in self._columns if observer
+        ]
 
-    def _watch(self, name: str, declaration: Declaration, tree: Any) -> ColumnHashes | None:
+    def _observer(self, name: str, declaration: Declaration, tree: Any) -> ColumnHashes | None:
         rule = declaration.rule
         if rule.column is None:
             return None
@@ -407,11 +403,11 @@ class SplitDeclarations:
 
     def issues(self, splits: Mapping[str, Sequence[ObservedShard]]) -> Iterator[Issue]:
         """See `shard_reading.Check`."""
-        for declaration, watch in self._columns:
+        for declaration, observer in self._columns:
             present = {part: split for part, split in declaration.splits.items() if split in splits}
             one = dataclasses.replace(declaration, splits=present)
-            if watch is not None:
-                column = SplitColumn(watch, {split: splits[split] for split in present.values()})
+            if observer is not None:
+                column = SplitColumn(observer, {split: splits[split] for split in present.values()})
                 yield from self._by_values(one, column)
             # Otherwise it is noted already that the column is unavailable.
             elif isinstance(one.rule, Hashed) and one.rule.column is None:
@@ -448,7 +444,7 @@ class SplitDeclarations:
         else:
             # Quarantined rows counted when classes were split; missing values are a class of their
             # own, but stored like another one.
-            slack = sum(self._recorded.quarantined.values()) + column.watch.leaf.is_optional
+            slack = sum(self._recorded.quarantined.values()) + column.observer.leaf.is_optional
             yield from check_stratified(declaration, rule, column, slack)
 
     def _note_limited(self, declaration: Declaration) -> None:

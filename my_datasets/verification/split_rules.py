@@ -26,7 +26,7 @@ from my_datasets.metadata.features import Leaf
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.sources import splitting
 from my_datasets.verification import shard_reading
-from my_datasets.verification.shard_reading import ObservedShard, Take, shown
+from my_datasets.verification.shard_reading import ObservedShard, OnExamples, shown
 
 # The member of a rule that differs between its splits.
 _OF_ONE = "part"
@@ -190,8 +190,8 @@ class ColumnHashes:
     salt: str
 
     @contextlib.contextmanager
-    def noting(self, target: Path) -> Iterator[Take]:
-        """See `observer.ExampleObserver`."""
+    def noting(self, target: Path) -> Iterator[OnExamples]:
+        """See `shard_reading.ExampleObserver`."""
         parts: list[Array] = []
 
         def take(values: Any) -> None:
@@ -260,20 +260,20 @@ class DistinctValues:
 
 @dataclass(frozen=True)
 class SplitColumn:
-    """A column of some splits: the watch that noted it, and the shards of each split."""
+    """A column of some splits: the observer that noted it, and the shards of each split."""
 
-    watch: ColumnHashes
+    observer: ColumnHashes
     shards: Mapping[str, Sequence[ObservedShard]]
 
     @property
     def name(self) -> str:
         """The name of the column."""
-        return self.watch.leaf.name
+        return self.observer.leaf.name
 
     def pieces(self, at_once: int = hash_sets.AT_ONCE) -> Iterator[dict[str, DistinctValues]]:
         """Yields the distinct values of each split, about `at_once` bytes at a time."""
         noted = {
-            split: hash_sets.HashFiles(shard.of(self.watch) for shard in some)
+            split: hash_sets.HashFiles(shard.of(self.observer) for shard in some)
             for split, some in self.shards.items()
         }
         for found in hash_sets.pieces(*noted.values(), at_once=at_once):
@@ -284,7 +284,7 @@ class SplitColumn:
 
     def value(self, split: str, number: int) -> str:
         """Returns the value of an example, for a message."""
-        return self.watch.value(self.shards[split], number)
+        return self.observer.value(self.shards[split], number)
 
     def place(self, split: str, number: int) -> str:
         """Returns the place of an example, for a message."""

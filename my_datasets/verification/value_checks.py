@@ -105,21 +105,16 @@ def check_drift(subject: ComparedVersion) -> Iterator[Issue]:
 def _before(
     subject: ComparedVersion, version: VersionNumber
 ) -> tuple[VersionNumber, Manifest] | None:
-    config = subject.path.parent
-    found = None
-    for path in config.iterdir() if config.is_dir() else ():
-        other = VersionNumber.parse(path.name)
-        if other is None or other >= version or (found and other <= found[0]):
-            continue
+    siblings = ((VersionNumber.parse(path.name), path) for path in subject.path.parent.iterdir())
+    lower = [(other, path) for other, path in siblings if other is not None and other < version]
+    for other, path in sorted(lower, reverse=True):
         if layout.is_prepared(path):
-            found = other, path
-    if found is None:
-        return None
-    try:
-        manifest = Manifest.read(found[1])
-    except (IncompleteVersionError, OSError):
-        return None
-    return (found[0], manifest) if manifest else None
+            try:
+                manifest = Manifest.read(path)
+            except (IncompleteVersionError, OSError):
+                return None
+            return (other, manifest) if manifest else None
+    return None
 
 
 def check_digests(

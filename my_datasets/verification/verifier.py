@@ -93,17 +93,17 @@ def verify(
     if level is not Level.FAST:
         decoder = _decoder(subject, not_checked) if level is Level.DEEP else None
         checks = _checks(subject, decoder, near_duplicates) if level is Level.DEEP else []
-        watches = [watch for check in checks for watch in check.watches]
+        observers = [observer for check in checks for observer in check.observers]
         identity = {
             "software": __version__,
             "metadata": checkpoint.metadata_of(path),
             "decoded": decoder is not None,
-            "watches": [repr(watch) for watch in watches],
+            "watches": [repr(observer) for observer in observers],
         }
         with checkpoint.scratch(
             resume_dir, path, level.value, identity, restart=restart
         ) as scratch:
-            worker = Worker(subject, level, decoder, scratch.directory, watches)
+            worker = Worker(subject, level, decoder, scratch.directory, observers)
             done, total = 0, sum(task.size for task in tasks)
             for task, result, is_resumed in shard_reading.with_checkpoint(
                 tasks, worker, workers or cores(), scratch

@@ -177,16 +177,16 @@ def _build(
         if existed and fail_if_exists:
             raise click.ClickException(f"{builder.info.full_name} is already prepared.")
         begin = time.monotonic()
-        ours: dict[str, Any] = {}
+        our_options: dict[str, Any] = {}
         with _progress(quiet or as_json) as report:
             if hasattr(builder, "units"):  # not one of TFDS's own builders
                 url = destination.url if destination else None
-                ours["build_options"] = BuildOptions(report=report, destination=url, **how)
+                our_options["build_options"] = BuildOptions(report=report, destination=url, **how)
             builder.download_and_prepare(
                 download_dir=download_dir,
                 file_format=file_format,
                 download_config=_download_config(overwrite=overwrite, **others),
-                **ours,
+                **our_options,
             )
         result = {
             "dataset": builder.info.full_name,

@@ -78,7 +78,7 @@ def command(
     from my_datasets.input_pipeline.diagnosis import diagnose
     from my_datasets.input_pipeline.plan.planner import plan
 
-    made = plan(
+    pipeline = plan(
         reference,
         data_dir=data_dir,
         columns=None if columns is None else [one.strip() for one in columns.split(",")],
@@ -89,7 +89,7 @@ def command(
     )
     with output.error_console().status("Measuring") as status:
         found = diagnose(
-            made, augment=_changes(made) if augment else None, framework=framework,
+            pipeline, augment=_augmentation(pipeline) if augment else None, framework=framework,
             seconds=seconds, tell=lambda what: status.update(f"Measuring {what}"),
         )  # fmt: skip
     if written is not None:
@@ -104,13 +104,13 @@ def command(
         _show(found)
 
 
-def _changes(made: "Plan") -> "Augmentation":
+def _augmentation(pipeline: "Plan") -> "Augmentation":
     """Returns the usual augmentations; those of color only for color images."""
     from my_datasets.input_pipeline.decode import pytree
     from my_datasets.input_pipeline.read.opening import opened
     from my_datasets.input_pipeline.transform.augment import standard_image
 
-    leaves = pytree.columns_of(opened(made)[0].tree)
+    leaves = pytree.columns_of(opened(pipeline)[0].tree)
     is_coloured = all(leaf.shape[-1:] == (3,) for leaf in leaves if leaf.form == "image")
     return standard_image(saturation=0.1 if is_coloured else 0.0)
 

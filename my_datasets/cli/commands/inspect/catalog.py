@@ -67,7 +67,7 @@ def command(
     with contextlib.ExitStack() as stack:
         if to is None:
             to = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="catalog-"))) / "site"
-        done = made(
+        done = generate(
             source, to, trusted_keys, title=title, address=address, workers=workers,
             with_changes=not no_changes, with_samples=not no_examples,
         )  # fmt: skip
@@ -83,7 +83,7 @@ def command(
         context.exit(1)
 
 
-def made(
+def generate(
     source: str, to: Path, keys: "Trusts | None", *, title: str | None = None,
     address: str | None = None, workers: int | None = None, with_changes: bool = True,
     with_samples: bool = True,

@@ -78,11 +78,11 @@ def _chosen(
 ) -> JsonObject:
     """Returns the statistics of some splits and features, or of all."""
     known = {name: list(split["features"]) for name, split in statistics.items()}
-    for wanted, shown, what in (
+    for chosen, shown, what in (
         (splits, list(known), "split"),
         (features, sorted({name for some in known.values() for name in some}), "feature"),
     ):
-        for name in wanted:
+        for name in chosen:
             if name not in shown:
                 raise click.BadParameter(f"there is no {what} {name}; there are {', '.join(shown)}")
     return {

@@ -153,13 +153,9 @@ def command(
 def _with_signer(
     report: "Report", trusted_keys: "TrustedKeys | None", store: str | None, *, is_needed: bool
 ) -> "Report":
-    """Adds the result of checking the version's signature, if there are trusted keys.
+    """Adds the result of checking the version's signature, if keys are given or configured.
 
-    Args:
-      report: The report to extend.
-      trusted_keys: Public keys; None for those configured for the store.
-      store: The store of the version; None for a local version.
-      is_needed: Whether a missing signature is an error.
+    `is_needed` says whether a missing signature is an error.
     """
     from my_datasets.publishing.model.trust import check_signed, keys_for
 
@@ -198,7 +194,7 @@ def _rebuilt(path: Path) -> "list[Issue]":
     reference = Declared.read(path).name
     levels = 3 if "/" in reference else 2
     downloads = path.resolve().parents[levels - 1] / "downloads"
-    said = Manifest.read(path)
+    manifest = Manifest.read(path)
     # In the same file system, which probably has enough space. Builders may print to stdout.
     with (
         tempfile.TemporaryDirectory(prefix=f".{path.name}.rebuilt-", dir=path.parent) as directory,
@@ -206,7 +202,7 @@ def _rebuilt(path: Path) -> "list[Issue]":
     ):
         (builder,) = builders_from_code(reference, data_dir=directory)
         again = rebuild(builder, path, download_dir=downloads)
-        return list(compare(said.content if said else None, again))
+        return list(compare(manifest.content if manifest else None, again))
 
 
 def _show(report: "Report") -> None:

@@ -68,9 +68,9 @@ def command(
         if not as_json:
             _show(done)
     if catalog is not None and not dry_run:
-        from my_datasets.cli.commands.inspect.catalog import made
+        from my_datasets.cli.commands.inspect.catalog import generate
 
-        made(store, catalog, trusted_keys or (by.public if by else None))
+        generate(store, catalog, trusted_keys or (by.public if by else None))
     if as_json:
         output.print_json([done.to_json() for done in results])
 

@@ -82,30 +82,19 @@ def command(role: str, supervise: bool, child_of: int | None, **settings: Any) -
         if supervise:
             _supervise(role, settings)
         else:
-            _serve(role, child_of, **settings)
+            _serve(role, child_of, settings)
 
 
-def _serve(
-    role: str,
-    child_of: int | None,
-    *,
-    port: int,
-    host: str,
-    dispatcher: str,
-    patience: float,
-    work_dir: str | None,
-    workers: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def _serve(role: str, child_of: int | None, settings: dict[str, Any]) -> None:
     from my_datasets.input_pipeline.service.address import ServiceAddress
     from my_datasets.input_pipeline.service.server import StopSignal, serve_dispatcher, serve_worker
 
-    address = ServiceAddress.parse(f"grpc://{host}:{port}")
+    address = ServiceAddress.parse(f"grpc://{settings['host']}:{settings['port']}")
     ending = StopSignal(child_of)
 
     def ready(served: "RunningServer") -> None:
         facts = {"role": role, "url": address.url, "address": str(address), "pid": served.pid}
-        if as_json:
+        if settings["as_json"]:
             output.echo(json.dumps(facts))
         else:
             output.echo(f"The {role} is at {address.url}, process {served.pid}")
@@ -113,10 +102,11 @@ def _serve(
 
     with _on_signals(ending.ask):
         if role == "dispatcher":
-            serve_dispatcher(address, str(work_dir), workers, ending, ready)
+            serve_dispatcher(address, settings["work_dir"], settings["workers"], ending, ready)
         else:
-            found = ServiceAddress.parse(f"grpc://{dispatcher.removeprefix('grpc://')}")
-            serve_worker(address, found, patience, ending, ready)
+            host = settings["dispatcher"].removeprefix("grpc://")
+            dispatcher = ServiceAddress.parse(f"grpc://{host}")
+            serve_worker(address, dispatcher, settings["patience"], ending, ready)
 
 
 def _supervise(role: str, settings: dict[str, Any]) -> None:
