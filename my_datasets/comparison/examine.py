@@ -86,12 +86,7 @@ def note(found: dict[tuple[str, str], Violated], key: tuple[str, str], one: Viol
 def violations(
     found: Mapping[str, Examined], declared: Mapping[str, Constraint]
 ) -> Iterator[tuple[str, str]]:
-    """Yields each feature with a violated constraint, and a description of the violation.
-
-    Args:
-      found: The results by split.
-      declared: The declared constraints, by feature name.
-    """
+    """Yields each feature with a violated constraint, and a description of the violation."""
     for name, split in found.items():
         for each in split.violated.values():
             one = each.violation
@@ -156,13 +151,8 @@ def read_each(
 ) -> Iterator[tuple[_Task, _Result]]:
     """Yields each task with the reader's result, in any order.
 
-    Args:
-      tasks: The shards, or parts of them, to read.
-      reader: Processes a shard; it is copied into worker processes.
-      workers: The maximum number of processes.
-      size: The total size of the tasks in bytes.
-      file_format: The file format of the shards.
-      describe: Returns a task's name for errors.
+    The tasks are shards, or parts of them, of `size` bytes in all. The reader is copied into worker
+    processes. `describe` returns a task's name for errors.
     """
     can_fork = process_pool.available() and shard_reader.can_be_read_forked(file_format)
     if workers == 1 or len(tasks) < 2 or size < FEW_BYTES or not can_fork:
@@ -279,12 +269,7 @@ def examine_shard(
 
 
 def joined(shards: Iterable[tuple[Path, PartResult]], examination: Examination) -> Examined:
-    """Returns the results for a split whose shards were examined separately.
-
-    Args:
-      shards: For each shard, the folder with its hashes, and its results.
-      examination: What was computed.
-    """
+    """Returns the results for a split, given the folder and the results of `examine_shard`."""
     found = Examined()
     for folder, one in shards:
         _add_files(found, folder / _HASHES, examination)

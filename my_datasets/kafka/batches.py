@@ -47,9 +47,8 @@ class _Part:
     def advance(self, end: int) -> Offsets:
         """Advances to an example; returns the next offset of each partition it passed messages of.
 
-        Args:
-          end: The example to stop before. Messages that cannot be decoded are passed with the
-            example before them; those before the first example, with the first one.
+        Messages that cannot be decoded are passed with the example before them; those before the
+        first example, with the first one.
         """
         rows, first = self.decoded.rows, self.done
         self.begin = end

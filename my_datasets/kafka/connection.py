@@ -78,10 +78,7 @@ class TopicAddress:
 
     @classmethod
     def parse(cls, url: str) -> "TopicAddress":
-        """Parses an address.
-
-        Args:
-          url: For example `kafka://broker:9092/topic`; the port defaults to 9092.
+        """Parses an address such as `kafka://broker:9092/topic`; the port defaults to 9092.
 
         Raises:
           InvalidOptionError: It is not an address of a topic, or contains a user or a password.
@@ -149,9 +146,8 @@ class Connection:
     ) -> "Consumer":
         """Returns a consumer that commits nothing automatically.
 
-        Args:
-          settings: Further options, set by this package.
-          on_error: Called with errors, in the polling thread.
+        `settings` are further options, set by this package. `on_error` is called with errors, in
+        the polling thread.
 
         Raises:
           InvalidOptionError: librdkafka rejects an option.
@@ -211,9 +207,8 @@ class Connection:
     def describe(self, consumer: "Consumer", reported: Collection[object] = ()) -> "Topic":
         """Returns the cluster's description of the topic.
 
-        Args:
-          consumer: A consumer of this connection.
-          reported: The errors its `on_error` received: the reason if there is no answer.
+        `reported` are the errors that the consumer's `on_error` received: the reason if there is no
+        answer.
 
         Raises:
           StreamError: The topic does not exist, or access is denied.

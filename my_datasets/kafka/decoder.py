@@ -72,11 +72,9 @@ class Quarantine:
     """
 
     def __init__(self, path: str | os.PathLike[str] | None, limit: float) -> None:
-        """Creates the file, if it does not exist.
+        """Creates the file, if it does not exist; without one, such messages are errors.
 
-        Args:
-          path: The file; None to raise an error for such messages.
-          limit: The fraction of the latest 10,000 messages that may be quarantined.
+        `limit` is the fraction of the latest 10,000 messages that may be quarantined.
 
         Raises:
           InvalidOptionError: The limit is not above 0 and at most 1, or the file cannot be written.

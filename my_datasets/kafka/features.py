@@ -54,11 +54,7 @@ class DecodedFeatures:
     def chosen(
         self, as_supervised: bool | tuple[str, str], columns: Sequence[str] | None
     ) -> Leaves:
-        """Returns the selected leaves, in the structure of the result.
-
-        Args:
-          as_supervised: Whether to return (input, target); or the names of the two.
-          columns: The names of the features to select; None for all.
+        """Returns the selected leaves, in the structure of the result; see `stream`.
 
         Raises:
           FeatureError: There is no such feature, or no input and target are declared.
@@ -89,12 +85,7 @@ class DecodedFeatures:
 def described(
     features: Features, data_dir: str | os.PathLike[str] | None = None
 ) -> DecodedFeatures:
-    """Returns a description of the given features.
-
-    Args:
-      features: `tfds.features`, as a `FeaturesDict` or a dict; or a prepared dataset such as
-        `"digits:1.*.*"`, to use its features; or a directory with a `features.json`.
-      data_dir: The data directory of that dataset; TFDS's default if None.
+    """Returns a description of the given features; see `Features` and `stream`.
 
     Raises:
       FeatureError: It is neither, or of a kind that only TFDS can read.

@@ -64,15 +64,10 @@ def find(
     shown: int,
     budget: int = MOST,
 ) -> Pairs:
-    """Finds pairs of items of two sides.
+    """Finds pairs of items of two sides with a distance of at most `most`, and `shown` of them.
 
-    Args:
-      sizes: The number of items on each side.
-      bands: The bands.
-      distances_of: Returns the distances of items, given their numbers; infinite to skip a pair.
-      most: The maximum distance.
-      shown: The number of closest pairs to return.
-      budget: The maximum number of candidates.
+    `distances_of` returns the distances of items, given their numbers; infinite to skip a pair. At
+    most about `budget` candidates are compared.
     """
     found = Pairs(np.zeros(sizes[0], np.bool_), np.zeros(sizes[1], np.bool_), [])
     for keys, variants in bands:

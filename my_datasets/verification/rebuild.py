@@ -30,14 +30,7 @@ def rebuild(
 ) -> Content | None:
     """Rebuilds a prepared version with its original options.
 
-    Args:
-      builder: Its builder, with an empty data directory.
-      version_dir: The directory of the existing version.
-      download_dir: The download directory.
-      report: Called with the progress.
-
-    Returns:
-      The content of the new version.
+    `builder` has an empty data directory. Returns the content of the new version.
 
     Raises:
       MyDatasetsError: The build fails.
