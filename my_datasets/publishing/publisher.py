@@ -33,8 +33,7 @@ from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
 from my_datasets.storage.store import Store, read_only
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 
 _AT_ONCE = 8
 _SHOWN = 5

@@ -23,7 +23,6 @@ from my_datasets.records.tf_example import canonical
 from my_datasets.records.tf_example.columns import UnreadableRecordError
 from my_datasets.storage import regular_files
 from my_datasets.verification import checkpoint, file_checks
-from my_datasets.verification.report import Level
 
 # Takes the decoded values of some examples, nested like the features, in order.
 OnExamples = Callable[[Any], None]
@@ -235,14 +234,14 @@ class Worker:
     def __init__(
         self,
         subject: ComparedVersion,
-        level: Level,
+        is_deep: bool,
         decoder: Decoder | None,
         directory: Path,
         observers: Sequence[ExampleObserver],
     ) -> None:
         """Reads nothing yet; without a decoder, examples are only hashed."""
         self._subject = subject
-        self._level = level
+        self._is_deep = is_deep
         self._decoder = decoder
         self._directory = directory
         self._watches = observers
@@ -259,7 +258,7 @@ class Worker:
             issues = list(
                 check_shard(path, form, task.examples, self._sha256.get(task.name), self._known)
             )
-            if self._level is Level.DEEP:
+            if self._is_deep:
                 is_damaged = any(issue.code == "damaged" for issue in issues)
                 with contextlib.ExitStack() as stack:
                     notes = self.hashes_of(task)
@@ -299,7 +298,7 @@ class Worker:
     def notes_of(self, task: Task) -> list[Path]:
         """Returns all files of notes on a shard."""
         notes = self.hashes_of(task)
-        if self._level is not Level.DEEP:
+        if not self._is_deep:
             return []
         return [notes, *(file_of(notes, observer) for observer in self._watches)]
 

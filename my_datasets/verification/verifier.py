@@ -3,6 +3,8 @@
 import os
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from my_datasets._version import __version__
@@ -25,9 +27,72 @@ from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.resolving.lock import Lock
 from my_datasets.verification import checkpoint, file_checks, shard_reading, value_checks
 from my_datasets.verification.near_duplicates import NearDuplicateCheck, NearDuplicates
-from my_datasets.verification.report import Level, Report
 from my_datasets.verification.shard_reading import Check, ObservedShard, Worker
 from my_datasets.verification.split_checks import SplitDeclarations
+
+
+class Level(StrEnum):
+    """How much to verify.
+
+    `FAST` compares metadata, names and sizes, and reads no shard. `BYTES` reads all shards and
+    compares their SHA-256, or each record's checksum if that is unknown or different. `DEEP` also
+    parses each example, and compares digests.
+    """
+
+    FAST = "fast"
+    BYTES = "bytes"
+    DEEP = "deep"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of verifying a version.
+
+    Attributes:
+      name: The version's full name.
+      path: Its directory.
+      level: How much was verified.
+      issues: The problems found, errors first.
+      examples: Its declared number of examples.
+      bytes: The size of the verified shards.
+      digest: The digest of the data, after deep verification without errors; else None.
+      not_checked: What could not be checked, and why.
+      seconds: The duration.
+      was_rebuilt: Whether it was compared with a rebuild.
+      signed_by: The fingerprint of the trusted key that signed it; None if it was not checked or
+        there is none.
+      resumed: The number of shards that an interrupted earlier run had verified.
+    """
+
+    name: str
+    path: str
+    level: Level
+    issues: tuple[Issue, ...]
+    examples: int
+    bytes: int
+    digest: str | None
+    not_checked: tuple[str, ...]
+    seconds: float
+    was_rebuilt: bool = False
+    resumed: int = 0
+    signed_by: str | None = None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether there are no errors."""
+        return not any(issue.severity is Severity.ERROR for issue in self.issues)
+
+    def to_json(self) -> dict[str, object]:
+        """Returns the report as JSON."""
+        return {
+            "name": self.name, "path": self.path, "level": self.level.value, "good": self.is_good,
+            "examples": self.examples, "bytes": self.bytes, "digest": self.digest,
+            "not_checked": list(self.not_checked), "rebuilt": self.was_rebuilt,
+            "resumed": self.resumed, "signed_by": self.signed_by,
+            "seconds": round(self.seconds, 3),
+            "issues": [issue.to_json() for issue in self.issues],
+        }  # fmt: skip
+
 
 _OLD_MANIFEST = (
     "sidecars of shards; description, citation and other texts of the metadata; classes of "
@@ -103,7 +168,7 @@ def verify(
         with checkpoint.scratch(
             resume_dir, path, level.value, identity, restart=restart
         ) as scratch:
-            worker = Worker(subject, level, decoder, scratch.directory, observers)
+            worker = Worker(subject, level is Level.DEEP, decoder, scratch.directory, observers)
             done, total = 0, sum(task.size for task in tasks)
             for task, result, is_resumed in shard_reading.with_checkpoint(
                 tasks, worker, workers or cores(), scratch

@@ -8,8 +8,7 @@ import tensorflow as tf
 
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.verification.adopt import adopt
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 from tests.statistics import rows
 from tests.statistics.test_constraints import GOOD, of
 

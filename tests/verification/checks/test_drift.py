@@ -10,8 +10,7 @@ import my_datasets
 from my_datasets.comparison.diff import diff
 from my_datasets.core.issue import Severity
 from my_datasets.statistics.constraints import Constraint
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 from tests.building.engines.builds import build
 
 

@@ -21,8 +21,7 @@ from my_datasets.records import index
 from my_datasets.verification import near_duplicates as near_pairs
 from my_datasets.verification import similarity_hashes
 from my_datasets.verification.near_duplicates import NearDuplicates
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 
 names = (f"near_duplicates_{number}" for number in itertools.count())
 PHOTOS = Path("/work/shared/data/images")

@@ -19,9 +19,8 @@ from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records import shuffle_order
 from my_datasets.sources import splitting
 from my_datasets.verification import shard_reading, split_rules
-from my_datasets.verification.report import Level
 from my_datasets.verification.split_rules import DistinctValues, SplitColumn
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 
 PARTS = {"train": 0.7, "validation": 0.1, "test": 0.2}
 ROWS = 2000

@@ -16,7 +16,7 @@ from my_datasets.core import interruption
 if TYPE_CHECKING:
     from my_datasets.core.issue import Issue
     from my_datasets.publishing.model.signing import TrustedKeys
-    from my_datasets.verification.report import Report
+    from my_datasets.verification.verifier import Report
 
 # Without these files, the builder is unknown, or its result.
 _NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unreadable-manifest"})
@@ -106,8 +106,7 @@ def command(
     from my_datasets.resolving.lock import Lock
     from my_datasets.resolving.resolve_prepared import version_dir
     from my_datasets.verification.near_duplicates import NearDuplicates
-    from my_datasets.verification.report import Level
-    from my_datasets.verification.verifier import verify
+    from my_datasets.verification.verifier import Level, verify
 
     lock = Lock.find()
     # Keys in the environment are for stores; local builds need no signature.

@@ -1,4 +1,4 @@
-"""`my-datasets publish`: publishes prepared versions as releases."""
+"""`my-datasets publish` and `my-datasets pull`: upload and download releases."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -9,6 +9,7 @@ from my_datasets.cli import options, output
 from my_datasets.core import interruption
 
 if TYPE_CHECKING:
+    from my_datasets.publishing.install import Pulled
     from my_datasets.publishing.model.signing import TrustedKeys
     from my_datasets.publishing.upload import Published
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 @options.transfers_option("uploads")
 @options.feature_imports_option
 @options.json_option
-def command(
+def publish_command(
     versions: tuple[str, ...], store: str, deep: bool, dry_run: bool, catalog: Path | None,
     sign_key: Path | None, valid_for: float | None, trusted_keys: "TrustedKeys | None",
     as_json: bool, **how: Any,
@@ -49,7 +50,7 @@ def command(
     Example: my-datasets publish digits:1.0.0 --to gs://our-bucket/datasets
     """
     from my_datasets.publishing.publisher import publish
-    from my_datasets.verification.report import Level
+    from my_datasets.verification.verifier import Level
 
     if valid_for is not None and sign_key is None:
         raise click.UsageError("--valid-for needs --sign-key FILE")
@@ -66,7 +67,7 @@ def command(
             )  # fmt: skip
         results.append(done)
         if not as_json:
-            _show(done)
+            _show_published(done)
     if catalog is not None and not dry_run:
         from my_datasets.cli.commands.inspect.catalog import generate
 
@@ -75,7 +76,7 @@ def command(
         output.print_json([done.to_json() for done in results])
 
 
-def _show(done: "Published") -> None:
+def _show_published(done: "Published") -> None:
     note = f": {done.note}" if done.note else ""
     new = f", {output.human_size(done.uploaded)} new" if done.uploaded != done.bytes else ""
     output.console().print(
@@ -85,4 +86,59 @@ def _show(done: "Published") -> None:
         f"digest {done.digest}",
         sep="",
         soft_wrap=True,
+    )
+
+
+@click.command("pull")
+@click.argument("references", metavar="NAME[/CONFIG][:VERSION]...", nargs=-1, required=True)
+@options.store_option("--from", reads=True)
+@options.data_dir_option
+@click.option("--splits", metavar="NAMES", help="Download only these splits, comma-separated.")
+@click.option(
+    "--overwrite", is_flag=True, help="Replace a prepared version that has different data."
+)
+@click.option(
+    "--lock/--no-lock", "use_lock", default=True,
+    help="Pull the versions in the project's lock.  [default: if there is a lock]",
+)  # fmt: skip
+@options.trusted_keys_option
+@options.transfers_option("downloads")
+@options.feature_imports_option
+@options.json_option
+def pull_command(
+    references: tuple[str, ...], store: str, data_dir: str | None, splits: str | None,
+    trusted_keys: "TrustedKeys | None", as_json: bool, **how: Any,
+) -> None:  # fmt: skip
+    """Download releases as prepared versions that plain TFDS reads.
+
+    A wildcard such as 1.*.* means the highest release that was not yanked. Every byte is verified
+    before the version becomes visible. An interrupted download is resumed by running the same
+    command again. Shards that another local version has are linked, not downloaded.
+
+    Example: my-datasets pull digits:1.*.* --from https://data.example.org/datasets
+    """
+    from my_datasets.publishing.puller import pull
+
+    names = tuple(filter(None, splits.split(","))) if splits is not None else None
+    results = []
+    for one in references:
+        with (
+            interruption.with_note("Downloaded files are kept."),
+            output.transfer_progress(shown=not as_json) as report,
+        ):
+            done = pull(one, store, data_dir, splits=names, keys=trusted_keys, report=report, **how)
+        results.append(done)
+        if not as_json:
+            _show_pulled(done)
+    if as_json:
+        output.print_json([done.to_json() for done in results])
+
+
+def _show_pulled(done: "Pulled") -> None:
+    received = f"{output.human_size(done.downloaded)} downloaded"
+    linked = f", {output.human_size(done.linked)} from other versions" if done.linked else ""
+    splits = f", only {', '.join(done.splits)}" if done.splits is not None else ""
+    how = "already here" if done.was_there else f"{received}{linked}"
+    output.console().print(
+        output.bold(done.name), f": {how}{splits}, in {done.path}", sep="", soft_wrap=True
     )
