@@ -102,14 +102,9 @@ def write_page(file: str, page: str) -> None:
     echo(f"Wrote {file}", err=True)
 
 
-def console() -> "Console":
-    """Returns a console on stdout that interprets no markup and no control characters."""
-    return _console_class()(highlight=False, markup=False, emoji=False)
-
-
-def error_console() -> "Console":
-    """Returns the same on stderr."""
-    return _console_class()(highlight=False, markup=False, emoji=False, stderr=True)
+def console(*, stderr: bool = False) -> "Console":
+    """Returns a console that interprets no markup and no control characters."""
+    return _console_class()(highlight=False, markup=False, emoji=False, stderr=stderr)
 
 
 @functools.cache
@@ -213,7 +208,7 @@ def progress_bar(*, shown: bool = True, in_bytes: bool = False) -> Iterator[OnPr
         *([rich.TransferSpeedColumn()] if in_bytes else []),
         rich.TimeRemainingColumn(),
     )
-    out = error_console()
+    out = console(stderr=True)
     if not (shown and out.is_terminal):
         yield ignore
         return
@@ -234,7 +229,7 @@ def progress_bar(*, shown: bool = True, in_bytes: bool = False) -> Iterator[OnPr
 @contextlib.contextmanager
 def transfer_progress(*, shown: bool) -> Iterator[OnProgress]:
     """Shows the progress of a transfer: a bar on a terminal, lines in a log."""
-    if shown and not error_console().is_terminal:
+    if shown and not console(stderr=True).is_terminal:
         yield log_lines()
     else:
         with progress_bar(shown=shown, in_bytes=True) as update:

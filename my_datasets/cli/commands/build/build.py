@@ -273,7 +273,7 @@ def _progress(silent: bool) -> Iterator[Callable[[BuildProgress], None]]:
         if silent:
             yield ignore
         elif sys.stderr.isatty():
-            with output.error_console().status("starting") as status:
+            with output.console(stderr=True).status("starting") as status:
                 yield lambda progress: status.update(str(progress))
         else:
             yield output.log_lines()

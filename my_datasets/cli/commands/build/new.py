@@ -136,7 +136,7 @@ def _preview(found: Any) -> None:
         marks += " (personal?)" if column.personal else ""
         seen = column.doc.removeprefix("To be described").strip(" .()")
         table.add_row(column.name + marks, str(column.kind), seen, ", ".join(first))
-    output.error_console().print(table)
+    output.console(stderr=True).print(table)
 
 
 def _shortly(value: object) -> str:

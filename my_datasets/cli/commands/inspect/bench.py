@@ -87,7 +87,7 @@ def command(
         epochs=None,
         **plan_options,
     )
-    with output.error_console().status("Measuring") as status:
+    with output.console(stderr=True).status("Measuring") as status:
         found = diagnose(
             pipeline, augment=_augmentation(pipeline) if augment else None, framework=framework,
             seconds=seconds, tell=lambda what: status.update(f"Measuring {what}"),
