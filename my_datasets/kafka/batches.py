@@ -5,7 +5,6 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 
@@ -167,12 +166,7 @@ class MessageBatches(Iterator[Columns]):
     def __enter__(self) -> "MessageBatches":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _opened(self) -> ConsumerThread:
