@@ -46,8 +46,7 @@ def measured(who: str, directory: Path) -> float:
             pass
         return time.perf_counter() - begin
     from my_datasets.comparison.diff import diff
-    from my_datasets.verification.report import Level
-    from my_datasets.verification.verifier import verify
+    from my_datasets.verification.verifier import Level, verify
 
     if who == "diff":
         # Without manifests, all examples of both have to be read; as if features were added.

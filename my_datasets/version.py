@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from my_datasets.input_pipeline.read.source import ExampleSource, SourceOptions
     from my_datasets.publishing.model.signed_json import Trusts
     from my_datasets.publishing.upload import Published
-    from my_datasets.verification.report import Report
+    from my_datasets.verification.verifier import Report
 
 _CACHE_BYTES = "10GiB"
 

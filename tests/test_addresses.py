@@ -13,9 +13,9 @@ import my_datasets
 from my_datasets import feature_columns
 from my_datasets.catalog.site import render
 from my_datasets.cli.main import COMMANDS, cli
-from my_datasets.cli.output import LocalPath, PathOrAddress
+from my_datasets.cli.options import LocalPath, PathOrAddress
 from my_datasets.errors import DataDirError, InvalidOptionError, MyDatasetsError
-from my_datasets.kafka.decode.quarantine import Quarantine
+from my_datasets.kafka.decoder import Quarantine
 from my_datasets.storage import addresses
 from my_datasets.storage.opening import open_store
 

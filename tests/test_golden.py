@@ -10,8 +10,7 @@ import tensorflow_datasets as tfds
 import my_datasets
 from my_datasets.errors import LockError, PlanError
 from my_datasets.publishing.model.signing import TrustedKeys
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 from tests.golden.format_1 import FORMATS, OPTIONS, numbers
 
 STORED = Path(__file__).parent / "golden/format_1"

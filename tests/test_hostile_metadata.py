@@ -34,8 +34,7 @@ from my_datasets.publishing.model import record
 from my_datasets.publishing.model.record import Record
 from my_datasets.publishing.model.signed_json import unsealed
 from my_datasets.resolving.lock import Lock
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 from tests.publishing.made import NAME, Released, make
 from tests.storage.test_json_files import HOSTILE
 

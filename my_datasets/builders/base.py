@@ -39,7 +39,7 @@ from my_datasets.building.engines import local
 from my_datasets.building.journal import Journal
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.units import Generator, Units
-from my_datasets.comparison import gate
+from my_datasets.comparison import diff
 from my_datasets.core import interruption
 from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import reference_to
@@ -411,7 +411,9 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             files=manifest_writer.files_of(target, results),
         ).write(target)
         if options.version_gate:
-            gate.check(target, version_dir.parent, DeclaredVersions.of_builder(self).blocked)
+            diff.check_version_gate(
+                target, version_dir.parent, DeclaredVersions.of_builder(self).blocked
+            )
 
     def record_checksums(
         self,

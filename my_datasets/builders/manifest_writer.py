@@ -18,8 +18,7 @@ from my_datasets.building.options import BuildOptions, SplitResult
 from my_datasets.building.progress import Meter, log_progress
 from my_datasets.building.units import SplitInput
 from my_datasets.comparison import examine
-from my_datasets.comparison.examine import Examination, PartResult
-from my_datasets.comparison.findings import Examined, violations
+from my_datasets.comparison.examine import Examination, Examined, PartResult, violations
 from my_datasets.core import processes
 from my_datasets.errors import ConstraintError
 from my_datasets.metadata import features as schema

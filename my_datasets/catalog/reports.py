@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -11,7 +12,9 @@ from my_datasets.catalog.templating import render
 from my_datasets.comparison.diff import Diff
 from my_datasets.core.json_types import JsonObject
 from my_datasets.statistics.drift import DriftedStatistic
-from my_datasets.verification.report import Report
+
+if TYPE_CHECKING:
+    from my_datasets.verification.verifier import Report
 
 
 def statistics_page(name: str, statistics: JsonObject) -> str:
@@ -28,7 +31,7 @@ def statistics_page(name: str, statistics: JsonObject) -> str:
     )
 
 
-def verification_page(reports: Sequence[Report]) -> str:
+def verification_page(reports: "Sequence[Report]") -> str:
     """Returns a page with the results of verifying versions."""
     return render("verification_report.html", {"reports": reports})
 

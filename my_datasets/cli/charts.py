@@ -45,12 +45,7 @@ def write_ceilings(found: "Diagnosis", path: Path) -> None:
 
 
 def write_histograms(name: str, statistics: "JsonObject", path: Path) -> None:
-    """Writes a histogram of each feature and split.
-
-    Args:
-      name: The version's name.
-      statistics: By split, as in its manifest.
-      path: The file.
+    """Writes a histogram of each feature and split; `statistics` are those of the manifest.
 
     Raises:
       MissingDependencyError: The extra `plots` is not installed.

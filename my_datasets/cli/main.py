@@ -14,34 +14,35 @@ from my_datasets.core import interruption
 from my_datasets.errors import MyDatasetsError
 from my_datasets.storage.disk_space import file_error, no_memory
 
-# Command -> module. At its top, a module imports only what the command's help needs.
+# Command -> its module below `my_datasets.cli.commands`, and what it is called there. At its top, a
+# module imports only what the command's help needs.
 COMMANDS = {
-    "adopt": "my_datasets.cli.commands.build.adopt",
-    "beam-worker": "my_datasets.cli.commands.build.beam_worker",
-    "bench": "my_datasets.cli.commands.inspect.bench",
-    "build": "my_datasets.cli.commands.build.build",
-    "catalog": "my_datasets.cli.commands.inspect.catalog",
-    "check": "my_datasets.cli.commands.build.check",
-    "checksums": "my_datasets.cli.commands.build.checksums",
-    "demo": "my_datasets.cli.commands.build.demo",
-    "diff": "my_datasets.cli.commands.inspect.diff",
-    "export": "my_datasets.cli.commands.inspect.export",
-    "gc": "my_datasets.cli.commands.release.gc",
-    "history": "my_datasets.cli.commands.release.history",
-    "index": "my_datasets.cli.commands.build.index",
-    "info": "my_datasets.cli.commands.inspect.info",
-    "list": "my_datasets.cli.commands.inspect.list",
-    "lock": "my_datasets.cli.commands.release.lock",
-    "ls": "my_datasets.cli.commands.release.ls",
-    "new": "my_datasets.cli.commands.build.new",
-    "publish": "my_datasets.cli.commands.release.publish",
-    "pull": "my_datasets.cli.commands.release.pull",
-    "serve": "my_datasets.cli.commands.release.serve",
-    "sign": "my_datasets.cli.commands.release.sign",
-    "snapshot": "my_datasets.cli.commands.build.snapshot",
-    "stats": "my_datasets.cli.commands.inspect.stats",
-    "verify": "my_datasets.cli.commands.inspect.verify",
-    "yank": "my_datasets.cli.commands.release.yank",
+    "adopt": "build.adopt:adopt_command",
+    "beam-worker": "build.beam_worker:command",
+    "bench": "inspect.bench:command",
+    "build": "build.build:command",
+    "catalog": "inspect.catalog:command",
+    "check": "build.check:command",
+    "checksums": "build.checksums:command",
+    "demo": "build.demo:command",
+    "diff": "inspect.diff:command",
+    "export": "inspect.export:command",
+    "gc": "release.admin:gc_command",
+    "history": "release.admin:history_command",
+    "index": "build.adopt:index_command",
+    "info": "inspect.info:command",
+    "list": "inspect.list:command",
+    "lock": "release.lock:command",
+    "ls": "release.admin:ls_command",
+    "new": "build.new:command",
+    "publish": "release.transfer:publish_command",
+    "pull": "release.transfer:pull_command",
+    "serve": "release.serve:command",
+    "sign": "release.admin:sign_command",
+    "snapshot": "build.snapshot:command",
+    "stats": "inspect.stats:command",
+    "verify": "inspect.verify:command",
+    "yank": "release.admin:yank_command",
 }
 
 
@@ -72,8 +73,10 @@ class _Commands(click.RichGroup):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
         if cmd_name not in COMMANDS:
             return None
-        found: click.Command = importlib.import_module(COMMANDS[cmd_name]).command
-        return found
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        found = importlib.import_module(f"my_datasets.cli.commands.{module}")
+        command: click.Command = getattr(found, name)
+        return command
 
 
 @click.group(

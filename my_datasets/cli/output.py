@@ -1,22 +1,27 @@
-"""What all commands share: common options, and printing of results and errors."""
+"""Prints results, errors and progress, free of control characters."""
 
+import collections
+import contextlib
 import functools
 import json
 import logging
 import os
 import shlex
 import sys
+import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
+from my_datasets.building.progress import BuildProgress
 from my_datasets.core import interruption
+from my_datasets.core.issue import Issue
+from my_datasets.core.progress import OnProgress, Progress, ignore
 from my_datasets.core.sizes import human_size as human_size  # the commands take it from here
-from my_datasets.core.sizes import in_bytes
 from my_datasets.errors import (
     BuilderImportError,
     DataDirError,
@@ -33,81 +38,6 @@ from my_datasets.storage.user_folders import cache_folder
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
-
-_F = TypeVar("_F", bound=Callable[..., object])
-
-
-class Decorator(Protocol):
-    """An option, to be put above a command."""
-
-    def __call__(self, command: _F, /) -> _F:
-        """Adds the option."""
-
-
-class LocalPath(click.Path):
-    """The type of a parameter that is a local path, not a URL."""
-
-    def __init__(self, *, fix: str = "name a path on this machine", **options: Any) -> None:
-        """Takes the fix for a URL, and the options of `click.Path`."""
-        super().__init__(**options)
-        self._fix = fix
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Returns the path, also for `file:///PATH`."""
-        try:
-            local = addresses.local_path(value, "The path", self._fix)
-        except InvalidOptionError as error:
-            self.fail(str(error), param, ctx)
-        return super().convert(os.fspath(local), param, ctx)
-
-
-class PathOrAddress(click.ParamType[str]):
-    """The type of a parameter that is a local path or a URL, as text.
-
-    Attributes:
-      schemes: The URL schemes that are accepted, such as `s3`; None for all.
-    """
-
-    name = "path or address"
-
-    def __init__(self, *schemes: str, any_scheme: bool = False) -> None:
-        """Accepts these schemes, or any."""
-        self.schemes = None if any_scheme else schemes
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Returns the path or URL."""
-        try:
-            return addresses.path_or_address(value, "The path", self.schemes)
-        except InvalidOptionError as error:
-            self.fail(str(error), param, ctx)
-
-
-def data_dir_option_of(type_: click.ParamType[Any]) -> Decorator:
-    """Returns the option for the data directory, as a parameter of the given type."""
-    return click.option(
-        "--data-dir",
-        metavar="DIR",
-        type=type_,
-        help="The data directory.  [default: $TFDS_DATA_DIR, else ~/tensorflow_datasets]",
-    )
-
-
-data_dir_option = data_dir_option_of(
-    LocalPath(
-        fix="name a local directory; my_datasets.pipeline(..., data_dir=...) reads data in an "
-        "object store in place"
-    )
-)
-workers_option: Decorator = click.option(
-    "--workers",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Number of processes.  [default: number of cores]",
-)
-json_option: Decorator = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-html_option: Decorator = click.option(
-    "--html", metavar="FILE", type=LocalPath(), help="Also write a self-contained HTML page."
-)
 
 
 def default_data_dir() -> str:
@@ -172,14 +102,9 @@ def write_page(file: str, page: str) -> None:
     echo(f"Wrote {file}", err=True)
 
 
-def console() -> "Console":
-    """Returns a console on stdout that interprets no markup and no control characters."""
-    return _console_class()(highlight=False, markup=False, emoji=False)
-
-
-def error_console() -> "Console":
-    """Returns the same on stderr."""
-    return _console_class()(highlight=False, markup=False, emoji=False, stderr=True)
+def console(*, stderr: bool = False) -> "Console":
+    """Returns a console that interprets no markup and no control characters."""
+    return _console_class()(highlight=False, markup=False, emoji=False, stderr=stderr)
 
 
 @functools.cache
@@ -216,6 +141,13 @@ def plain(text: str) -> "Text":
     return bold(text, "")
 
 
+def counted(issues: Iterable[Issue]) -> str:
+    """Returns the number of errors and of warnings; "" if there are none."""
+    kinds = collections.Counter(issue.severity.value for issue in issues)
+    counts = [(kind, kinds[kind]) for kind in ("error", "warning")]
+    return ", ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in counts if n)
+
+
 def echo(text: str, *, err: bool = False) -> None:
     """Prints a line, on stdout or on stderr."""
     click.echo(printable(text), err=err)
@@ -237,14 +169,6 @@ def print_only_printable() -> None:
     sys.excepthook = lambda *error: echo("".join(traceback.format_exception(*error)), err=True)
 
 
-def size(text: str) -> int:
-    """Returns the bytes in a text such as 300M or 4G; K, M, G and T are powers of 1024."""
-    try:
-        return in_bytes(text)
-    except InvalidOptionError as error:
-        raise click.BadParameter(str(error)) from error
-
-
 def report_interruption(error: BaseException) -> None:
     """Prints on stderr what an interrupted command keeps, and the command that resumes it."""
     notes = interruption.notes(error)
@@ -261,3 +185,68 @@ def report_error(error: MyDatasetsError) -> None:
         echo("".join(traceback.format_exception(error.__cause__)), err=True)
     click.secho("Error: ", fg="red", bold=True, nl=False, err=True)
     echo(str(error), err=True)
+
+
+_LOG_EVERY_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def progress_bar(*, shown: bool = True, in_bytes: bool = False) -> Iterator[OnProgress]:
+    """Shows a bar on a terminal, and nothing elsewhere.
+
+    Args:
+      shown: Whether to show it at all.
+      in_bytes: Whether bytes are counted, rather than examples or datasets.
+    """
+    from rich import progress as rich
+
+    count = rich.DownloadColumn() if in_bytes else rich.MofNCompleteColumn()
+    columns = (
+        rich.TextColumn("{task.description}", markup=False),
+        rich.BarColumn(),
+        count,
+        *([rich.TransferSpeedColumn()] if in_bytes else []),
+        rich.TimeRemainingColumn(),
+    )
+    out = console(stderr=True)
+    if not (shown and out.is_terminal):
+        yield ignore
+        return
+    with rich.Progress(*columns, console=out, transient=True) as bar:
+        task = bar.add_task("", total=None)
+        last = Progress("", 0, 0)
+
+        def update(now: Progress) -> None:
+            nonlocal last
+            if now.total != last.total or now.done < last.done:
+                bar.reset(task, total=now.total)
+            bar.update(task, description=now.stage, completed=now.done)
+            last = now
+
+        yield update
+
+
+@contextlib.contextmanager
+def transfer_progress(*, shown: bool) -> Iterator[OnProgress]:
+    """Shows the progress of a transfer: a bar on a terminal, lines in a log."""
+    if shown and not console(stderr=True).is_terminal:
+        yield log_lines()
+    else:
+        with progress_bar(shown=shown, in_bytes=True) as update:
+            yield update
+
+
+def log_lines() -> Callable[[Progress | BuildProgress], None]:
+    """Returns what prints a line when a stage begins, then one every ten seconds."""
+    stage, logged_at = "", 0.0
+
+    def log(now: Progress | BuildProgress) -> None:
+        nonlocal stage, logged_at
+        if isinstance(now, Progress) and not now.total:
+            return
+        at = time.monotonic()
+        if now.stage != stage or at - logged_at >= _LOG_EVERY_SECONDS:
+            stage, logged_at = now.stage, at
+            echo(str(now), err=True)
+
+    return log

@@ -2,7 +2,7 @@
 
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -13,14 +13,14 @@ from my_datasets.comparison.example_changes import KeyMatcher, SplitDiff
 from my_datasets.comparison.version_metadata import ComparedVersion
 from my_datasets.core import version
 from my_datasets.core.hash_sets import HashFiles
-from my_datasets.core.json_types import JsonObject
+from my_datasets.core.logs import get_logger
 from my_datasets.core.processes import cores
 from my_datasets.core.version import Bump, ChangeKind, VersionChange, VersionNumber
-from my_datasets.errors import IncompleteVersionError
-from my_datasets.metadata import content, feature_changes
-from my_datasets.metadata.dataset_info import Declared
-from my_datasets.metadata.version_metadata import VersionMetadata
+from my_datasets.errors import IncompleteVersionError, MyDatasetsError, VersionGateError, problem_of
+from my_datasets.metadata import feature_changes, layout
+from my_datasets.metadata.dataset_info import MALFORMED, Declared
 from my_datasets.records.keys import ShardKeys, path_of
+from my_datasets.resolving.version_select import Blocked
 from my_datasets.statistics.drift import DriftedStatistic, drifted
 
 
@@ -88,11 +88,14 @@ def diff(
       CorruptShardError: A shard is damaged.
     """
     before, after = _Side.read(Path(old)), _Side.read(Path(new))
-    changes = list(feature_changes.changes(before.metadata, after.metadata))
-    changes += _splits(before.declared, after.declared)
+    metadata = before.subject.metadata, after.subject.metadata
+    changes = list(feature_changes.changes(*metadata))
+    splits = before.declared.splits, after.declared.splits
+    kinds = ChangeKind.SPLIT_REMOVED, ChangeKind.SPLIT_ADDED
+    changes += _removed_and_added("split", *splits, *kinds)
     changes += _configs(before, after)
     common = [name for name in before.declared.splits if name in after.declared.splits]
-    without = feature_changes.not_in_both(before.metadata, after.metadata)
+    without = feature_changes.not_in_both(*metadata)
     if not without and _are_proved_same(before, after, common):
         compared = [SplitDiff(name, before.examples(name), after.examples(name)) for name in common]
     else:
@@ -111,29 +114,20 @@ def diff(
     same_dataset = before.dataset == after.dataset
     actual = version.between(before.version, after.version) if same_dataset else None
     least = version.least(before.version, version.required(changes))
+    moved = drifted(before.subject.recorded.statistics, after.subject.recorded.statistics)
     return Diff(
-        before.declared.name, after.declared.name, tuple(changes), tuple(compared),
-        tuple(drifted(before.statistics, after.statistics)), actual, least,
+        before.declared.name, after.declared.name, tuple(changes), tuple(compared), tuple(moved),
+        actual, least,
     )  # fmt: skip
 
 
 class _Side(NamedTuple):
     """One of the two versions."""
 
-    metadata: VersionMetadata
+    subject: ComparedVersion
     declared: Declared
-    content: content.Content | None
-    statistics: JsonObject
-    configs: JsonObject
-    is_canonical: bool
     dataset: str
     version: VersionNumber
-    # The files that the manifest lists; None if it was written before manifests listed any.
-    listed: frozenset[str] | None
-
-    @property
-    def path(self) -> Path:
-        return self.metadata.path
 
     @classmethod
     def read(cls, path: Path) -> "_Side":
@@ -146,76 +140,60 @@ class _Side(NamedTuple):
                 *(f"{one.node}: {one.problem} {one.found}" for one in subject.issues),
                 fix="run my-datasets verify, and rebuild the version or pull it again",
             )
-        made = subject.manifest
-        statistics = subject.manifest.statistics if subject.manifest else {}
-        configs = subject.manifest.configs if subject.manifest else {}
-        # Records written by this package are canonical; adopted versions have no fingerprint.
-        is_canonical = subject.manifest is not None and bool(subject.manifest.fingerprint)
-        return cls(
-            subject.metadata,
-            subject.declared,
-            subject.content,
-            statistics,
-            configs,
-            is_canonical,
-            name,
-            version,
-            frozenset(made.files) if made is not None and made.metadata_copy else None,
-        )
+        return cls(subject, subject.declared, name, version)
 
     def keys(self, splits: Sequence[str]) -> dict[str, list[ShardKeys]]:
         """Returns the keys of the examples of those splits for which all keys are known.
 
         Keys that the manifest does not list are ignored, because nothing proves that they are
-        right.
+        right. Old manifests listed no files.
         """
-        found = {
-            name: [
-                ShardKeys(self.path / one.name, one.examples) for one in self.declared.splits[name]
-            ]
-            for name in splits
-        }
-        return {
-            name: some
-            for name, some in found.items()
-            if all(self._is_listed(one) and one.are_known for one in some)
-        }
-
-    def _is_listed(self, found: ShardKeys) -> bool:
-        return self.listed is None or path_of(found.shard).name in self.listed
+        recorded = self.subject.recorded
+        found = {}
+        for name in splits:
+            shards = self.declared.splits[name]
+            keys = [ShardKeys(self.subject.path / one.name, one.examples) for one in shards]
+            are_listed = not recorded.metadata_copy or all(
+                path_of(one.shard).name in recorded.files for one in keys
+            )
+            if are_listed and all(one.are_known for one in keys):
+                found[name] = keys
+        return found
 
     def hashes(
         self, directory: Path, without: frozenset[str], workers: int
     ) -> dict[str, HashFiles]:
         """Returns the hashes of the examples of each split, without some of the features."""
-        wanted = Examination(without=without, is_canonical=self.is_canonical and not without)
-        found = examine(self.path, self.declared, directory, wanted, workers=workers)
+        # Records written by this package are canonical; adopted versions have no fingerprint.
+        is_canonical = bool(self.subject.recorded.fingerprint) and not without
+        examination = Examination(without=without, is_canonical=is_canonical)
+        path = self.subject.path
+        found = examine(path, self.declared, directory, examination, workers=workers)
         return {name: one.hashes for name, one in found.items()}
 
     def examples(self, split: str) -> int:
         return sum(one.examples for one in self.declared.splits[split])
 
 
-def _splits(old: Declared, new: Declared) -> Iterator[VersionChange]:
-    for name in sorted({*old.splits, *new.splits}):
-        if name not in new.splits:
-            yield VersionChange(ChangeKind.SPLIT_REMOVED, f"split {name}", "there", "not there")
-        elif name not in old.splits:
-            yield VersionChange(ChangeKind.SPLIT_ADDED, f"split {name}", "not there", "there")
+def _removed_and_added(
+    what: str, old: Collection[str], new: Collection[str], removed: ChangeKind, added: ChangeKind
+) -> Iterator[VersionChange]:
+    for name in sorted({*old, *new}):
+        if name not in new:
+            yield VersionChange(removed, f"{what} {name}", "there", "not there")
+        elif name not in old:
+            yield VersionChange(added, f"{what} {name}", "not there", "there")
 
 
 def _configs(old: _Side, new: _Side) -> Iterator[VersionChange]:
     """Yields added and removed configs of the same dataset, if both manifests list configs."""
-    is_known = old.configs and new.configs
-    if not is_known or old.dataset.partition("/")[0] != new.dataset.partition("/")[0]:
+    configs = old.subject.recorded.configs, new.subject.recorded.configs
+    if not all(configs) or old.dataset.partition("/")[0] != new.dataset.partition("/")[0]:
         return
-    before, after = old.configs["names"], new.configs["names"]
-    for name in sorted({*before, *after}):
-        if name not in after:
-            yield VersionChange(ChangeKind.CONFIG_REMOVED, f"config {name}", "there", "not there")
-        elif name not in before:
-            yield VersionChange(ChangeKind.CONFIG_ADDED, f"config {name}", "not there", "there")
-    defaults = old.configs["default"], new.configs["default"]
+    before, after = (one["names"] for one in configs)
+    kinds = ChangeKind.CONFIG_REMOVED, ChangeKind.CONFIG_ADDED
+    yield from _removed_and_added("config", before, after, *kinds)
+    defaults = [one["default"] for one in configs]
     if defaults[0] is not None and defaults[0] != defaults[1]:
         yield VersionChange(
             ChangeKind.CONFIG_DEFAULT, "default config", *(one or "none" for one in defaults)
@@ -223,18 +201,19 @@ def _configs(old: _Side, new: _Side) -> Iterator[VersionChange]:
 
 
 def _are_proved_same(old: _Side, new: _Side, common: Sequence[str]) -> bool:
-    if old.content is None or new.content is None:
+    contents = old.subject.content, new.subject.content
+    if contents[0] is None or contents[1] is None:
         return False
+    before, after = contents[0].splits, contents[1].splits
     return all(
-        name in old.content.splits
-        and name in new.content.splits
-        and old.content.splits[name].ordered == new.content.splits[name].ordered
+        name in before and name in after and before[name].ordered == after[name].ordered
         for name in common
     )
 
 
 def _stored(old: _Side, new: _Side, common: Sequence[str]) -> Iterator[VersionChange]:
     """Yields differences in how the same examples are stored."""
+    contents = old.subject.content, new.subject.content
     forms = old.declared.file_format, new.declared.file_format
     if forms[0] != forms[1]:
         yield VersionChange(ChangeKind.FILE_FORMAT, "all splits", *forms)
@@ -245,8 +224,107 @@ def _stored(old: _Side, new: _Side, common: Sequence[str]) -> Iterator[VersionCh
             yield VersionChange(
                 ChangeKind.SHARDS, f"split {name}", *(f"{len(some)} shards" for some in shards)
             )
-        elif old.content is not None and new.content is not None:
-            sums = [[one.sha256 for one in side.content.splits[name].shards]  # type: ignore[union-attr]
-                    for side in (old, new)]  # fmt: skip
+        elif all(contents):
+            sums = [[one.sha256 for one in side.splits[name].shards] for side in contents if side]
             if sums[0] != sums[1]:
                 yield VersionChange(ChangeKind.BYTES, f"split {name}", "these bytes", "others")
+
+
+_LOGGER = get_logger(__name__)
+
+# Maximum number of changes listed in a message.
+_NAMED = 6
+
+
+def check_version_gate(new_dir: Path, siblings: Path, blocked: Blocked | None = None) -> None:
+    """Compares a version that was just built with the nearest lower and the nearest higher version.
+
+    The rule applies from the lower to the higher version, whichever was built first. Versions built
+    with limits, such as samples, and blocked versions are neither checked nor compared with. A
+    neighbor that cannot be read is skipped with a warning.
+
+    Args:
+      new_dir: The directory of the new version, with its metadata.
+      siblings: The directory with the other versions of the same dataset and config.
+      blocked: The blocked versions.
+
+    Raises:
+      VersionGateError: The number of the higher version was not raised enough for what changed.
+    """
+    new = ComparedVersion.read(new_dir)
+    if new.declared is None or _is_limited(new):
+        return
+    name, _, text = new.declared.name.rpartition(":")
+    version = VersionNumber.parse(text)
+    if version is None:
+        return
+    config = name.partition("/")[2] or None
+    candidates = _comparable(siblings, config, blocked or Blocked())
+    below = max((one for one in candidates if one < version), default=None)
+    above = min((one for one in candidates if one > version), default=None)
+    if below is not None:
+        path = candidates[below]
+        found = _insufficient_bump((below, path), (version, new_dir))
+        if found is not None:
+            raise VersionGateError(
+                f"The version number of {found.new} is too low for its changes since {found.old}.",
+                f"Expected: version {found.least} or higher, a {found.required} change",
+                *_decisive_changes(found),
+                f"Compared with {path}",
+                fix=f"set VERSION to {found.least} and describe the changes in RELEASE_NOTES, or "
+                "build with --no-version-gate",
+            )
+    if above is not None:
+        path = candidates[above]
+        found = _insufficient_bump((version, new_dir), (above, path))
+        if found is not None:
+            raise VersionGateError(
+                f"The changes from {found.old} to the existing {found.new} are too large.",
+                f"Expected: at most a {found.actual} change; found a {found.required} one",
+                *_decisive_changes(found),
+                f"Compared with {path}",
+                fix="make the code build the older version as it was; or renumber the existing "
+                "version if it is wrong; or build with --no-version-gate",
+            )
+
+
+def _insufficient_bump(
+    low: tuple[VersionNumber, Path], high: tuple[VersionNumber, Path]
+) -> Diff | None:
+    """Returns the differences between two versions if they are too large for their numbers."""
+    if version.between(low[0], high[0]) is Bump.MAJOR:
+        return None
+    try:
+        found = diff(low[1], high[1])
+    except (MyDatasetsError, OSError, *MALFORMED) as error:
+        why = problem_of(error)
+        _LOGGER.warning("%s was not compared with %s: %s", high[0], low[0], why)
+        return None
+    return None if found.is_enough else found
+
+
+def _comparable(siblings: Path, config: str | None, blocked: Blocked) -> dict[VersionNumber, Path]:
+    """Returns the prepared versions that are complete and not blocked."""
+    return {
+        one.version: one.path
+        for one in layout.versions_in(siblings)
+        if not (blocked.reason(one.version, config) or one.metadata.blocked_reason)
+        and not _is_limited(ComparedVersion.read(one.metadata))
+    }
+
+
+def _is_limited(subject: ComparedVersion) -> bool:
+    """Returns whether a version has less data than its builder generates from the full input."""
+    return any(name != "on_error" for name in subject.recorded.options)
+
+
+def _decisive_changes(found: Diff) -> list[str]:
+    """Returns the changes that require the largest bump, as lines of a message."""
+    decisive = [change for change in found.changes if change.bump is found.required]
+    lines = [
+        f"{change.node}: {change.kind.value}, because {change.reason}"
+        + (f" ({change.before} -> {change.after})" if change.after or change.before else "")
+        for change in decisive[:_NAMED]
+    ]
+    more = [f"... and {len(decisive) - _NAMED} more"] if len(decisive) > _NAMED else []
+    return [*lines, *more]

@@ -6,12 +6,11 @@ Shards are read in this process, or in several if that is faster.
 import contextlib
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, Protocol, TypeVar
+from typing import BinaryIO, TypeVar
 
 from my_datasets.building.engines import process_pool
-from my_datasets.comparison.findings import Examined, Violated, note
 from my_datasets.comparison.shard_parts import (
     BYTES,
     ShardPart,
@@ -22,24 +21,117 @@ from my_datasets.comparison.shard_parts import (
     unreadable,
     values_of,
 )
-from my_datasets.core.hash_sets import Hashes, HashFiles
+from my_datasets.core.hash_sets import DuplicateHashes, HashFiles
+from my_datasets.metadata import content
+from my_datasets.metadata.content import ShardContent, SplitContent
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.features import Leaf
 from my_datasets.records import shard_reader
 from my_datasets.records.random_access import RecordBatch
-from my_datasets.records.tf_example.columns import UnreadableRecordError
+from my_datasets.records.tf_example.columns import Column, UnreadableRecordError
 from my_datasets.records.tf_example.parsing import Parser
-from my_datasets.statistics.constraints import Checking, Constraint
+from my_datasets.statistics.constraints import Checking, Constraint, Violation
 from my_datasets.statistics.feature import SplitStatistics
+from my_datasets.statistics.numbers import LabelStatistics
+
+# Maximum number of classes without examples to list.
+_MOST_LISTED = 5
+
+
+@dataclass(frozen=True)
+class Violated:
+    """Values of a split that violate a constraint.
+
+    Attributes:
+      place: The shard and the record of the first violation.
+      violation: The first violation, with the total count.
+    """
+
+    place: str
+    violation: Violation
+
+
+@dataclass
+class Examined:
+    """The results for a split.
+
+    Attributes:
+      hashes: The hashes of the examples of each part, in order.
+      statistics: The statistics of the examples; None if only TFDS can read the features.
+      violated: The constraint violations, by feature and rule.
+      values: The hashes of values that must be unique, by feature; in the same parts as `hashes`.
+    """
+
+    hashes: HashFiles = field(default_factory=HashFiles)
+    statistics: SplitStatistics | None = None
+    violated: dict[tuple[str, str], Violated] = field(default_factory=dict)
+    values: dict[str, HashFiles] = field(default_factory=dict)
+
+    def content(self, shards: Sequence[ShardContent]) -> SplitContent:
+        """Returns the manifest's entry on the examples in these shards."""
+        return SplitContent(
+            self.hashes.hashes, content.ordered(self.hashes),
+            content.unordered(self.hashes), tuple(shards),
+        )  # fmt: skip
+
+
+def note(found: dict[tuple[str, str], Violated], key: tuple[str, str], one: Violated) -> None:
+    """Adds violations to the earlier ones of the same feature and rule."""
+    first = found.setdefault(key, one)
+    if first is not one:
+        count = first.violation.count + one.violation.count
+        found[key] = Violated(first.place, replace(first.violation, count=count))
+
+
+def violations(
+    found: Mapping[str, Examined], declared: Mapping[str, Constraint]
+) -> Iterator[tuple[str, str]]:
+    """Yields each feature with a violated constraint, and a description of the violation."""
+    for name, split in found.items():
+        for each in split.violated.values():
+            one = each.violation
+            others = f", and {one.count - 1:,} more" if one.count > 1 else ""
+            rule = one.rule if one.expected == str(True) else f"{one.rule} is {one.expected}"
+            shown = one.found or "nothing"
+            yield one.feature, f"{rule}; found {shown} in {name} ({each.place}{others})"
+        for feature in split.statistics.features if split.statistics else []:
+            constraint = declared.get(feature.leaf.name)
+            if constraint and constraint.all_labels and isinstance(feature.values, LabelStatistics):
+                missing = feature.values.without_examples()
+                if missing:
+                    shown = ", ".join(missing[:_MOST_LISTED])
+                    yield feature.leaf.name, f"all_labels; {name} has no {shown}"
+    for feature_name, constraint in declared.items():
+        if constraint.unique:
+            yield from _repeated(feature_name, found)
+
+
+def _repeated(feature: str, found: Mapping[str, Examined]) -> Iterator[tuple[str, str]]:
+    """Yields the feature and a description if values are not unique."""
+    parts = {name: split.values.get(feature, HashFiles()) for name, split in found.items()}
+    copies = DuplicateHashes.of(
+        HashFiles(path for some in parts.values() for path in some.paths), 1
+    )
+    for pair in copies.places:
+        one, other = (_place_in(parts, place) for place in pair)
+        message = f"unique; found {copies.copies:,} that came before, such as {other}, as {one}"
+        yield feature, message
+
+
+def _place_in(parts: Mapping[str, HashFiles], place: int) -> str:
+    for name, some in parts.items():
+        if place < some.hashes:
+            return f"value {place:,} of {name}"
+        place -= some.hashes
+    raise IndexError(place)
+
 
 # Less data than this is read by a single process.
 FEW_BYTES = 16 << 20
 
 
 _Task = TypeVar("_Task")
-_Task_contra = TypeVar("_Task_contra", contravariant=True)
 _Result = TypeVar("_Result")
-_Result_co = TypeVar("_Result_co", covariant=True)
 
 # Bytes of records parsed together if a record may have many numbers: a byte becomes eight, and
 # several times as many temporarily.
@@ -48,19 +140,9 @@ _BYTES_OF_LISTS = 1 << 20
 _HASHES = "hashes"
 
 
-class Reader(Protocol[_Task_contra, _Result_co]):
-    """Processes shards; it is copied into worker processes."""
-
-    def handle(self, task: _Task_contra, /) -> _Result_co:
-        """Returns the result for a shard or a part of one."""
-
-    def finish(self) -> None:
-        """Ends the reader."""
-
-
 def read_each(
     tasks: Sequence[_Task],
-    reader: Reader[_Task, _Result],
+    reader: process_pool.Handler[_Task, _Result],
     workers: int,
     *,
     size: int,
@@ -69,13 +151,8 @@ def read_each(
 ) -> Iterator[tuple[_Task, _Result]]:
     """Yields each task with the reader's result, in any order.
 
-    Args:
-      tasks: The shards, or parts of them, to read.
-      reader: The reader.
-      workers: The maximum number of processes.
-      size: The total size of the tasks in bytes.
-      file_format: The file format of the shards.
-      describe: Returns a task's name for errors.
+    The tasks are shards, or parts of them, of `size` bytes in all. The reader is copied into worker
+    processes. `describe` returns a task's name for errors.
     """
     can_fork = process_pool.available() and shard_reader.can_be_read_forked(file_format)
     if workers == 1 or len(tasks) < 2 or size < FEW_BYTES or not can_fork:
@@ -106,7 +183,7 @@ def examine(
     version_dir: Path,
     declared: Declared,
     scratch: Path,
-    wanted: Examination,
+    examination: Examination,
     *,
     workers: int,
     report: Callable[[str, int], None] = lambda _split, _bytes: None,
@@ -117,7 +194,7 @@ def examine(
       version_dir: The version's directory.
       declared: The version's metadata.
       scratch: An empty directory for the hashes, which take 32 bytes per example.
-      wanted: What to compute.
+      examination: What to compute.
       workers: The number of processes that read.
       report: Called with the split and the size in bytes of each part that has been read.
 
@@ -129,11 +206,11 @@ def examine(
         records.
       DataDirError: The file format is not supported.
     """
-    tasks = list(parts_of(version_dir, declared, scratch, is_canonical=wanted.is_canonical))
+    tasks = list(parts_of(version_dir, declared, scratch, is_canonical=examination.is_canonical))
     found = {name: Examined() for name in declared.splits}
     waiting: dict[int, PartResult] = {}
     done = read_each(
-        tasks, _Worker(wanted), workers, size=sum(task.size for task in tasks),
+        tasks, _Worker(examination), workers, size=sum(task.size for task in tasks),
         file_format=declared.file_format, describe=lambda task: f"shard {task.shard.name}",
     )  # fmt: skip
     next_one = 0
@@ -146,8 +223,12 @@ def examine(
         # In order, so that floating-point sums are reproducible.
         while next_one in waiting:
             own_task = tasks[next_one]
-            of_shard = PartResult.joined(filter(None, (of_shard, waiting.pop(next_one))))
-            _add_files(found[own_task.split], own_task.target, wanted)
+            part = waiting.pop(next_one)
+            if of_shard is None:
+                of_shard = part
+            else:
+                _add(of_shard, part)
+            _add_files(found[own_task.split], own_task.target, examination)
             next_one += 1
             if next_one == len(tasks) or tasks[next_one].shard != own_task.shard:
                 _add(found[own_task.split], of_shard)
@@ -167,22 +248,9 @@ class PartResult:
     statistics: SplitStatistics | None
     violated: dict[tuple[str, str], Violated]
 
-    @classmethod
-    def joined(cls, parts: Iterable["PartResult"]) -> "PartResult":
-        """Returns the combined results of consecutive parts.
-
-        Args:
-          parts: The results of at least one part. Only one of them is in memory at a time.
-        """
-        rest = iter(parts)
-        whole = next(rest)
-        for part in rest:
-            _add(whole, part)
-        return whole
-
 
 def examine_shard(
-    wanted: Examination, file_format: str, shard: Path, examples: int, of: int, folder: Path
+    examination: Examination, file_format: str, shard: Path, examples: int, of: int, folder: Path
 ) -> PartResult:
     """Examines one shard that this package has just written, on any machine.
 
@@ -191,29 +259,27 @@ def examine_shard(
     """
     size, target = shard.stat().st_size, folder / _HASHES
     whole = ShardPart(0, "", shard, file_format, target, examples, size, of)
-    worker = _Worker(wanted)
+    worker = _Worker(examination)
     with worker.writing(whole) as files:
-        parts = cut(whole, is_canonical=wanted.is_canonical)
-        return PartResult.joined(worker.examined(part, files) for part in parts)
+        first, *rest = cut(whole, is_canonical=examination.is_canonical)
+        result = worker.examined(first, files)
+        for part in rest:
+            _add(result, worker.examined(part, files))
+        return result
 
 
-def joined(shards: Iterable[tuple[Path, PartResult]], wanted: Examination) -> Examined:
-    """Returns the results for a split whose shards were examined separately.
-
-    Args:
-      shards: For each shard, the folder with its hashes, and its results.
-      wanted: What was computed.
-    """
+def joined(shards: Iterable[tuple[Path, PartResult]], examination: Examination) -> Examined:
+    """Returns the results for a split, given the folder and the results of `examine_shard`."""
     found = Examined()
     for folder, one in shards:
-        _add_files(found, folder / _HASHES, wanted)
+        _add_files(found, folder / _HASHES, examination)
         _add(found, one)
     return found
 
 
-def _add_files(found: Examined, target: Path, wanted: Examination) -> None:
+def _add_files(found: Examined, target: Path, examination: Examination) -> None:
     found.hashes.append(target)
-    for number, (name, constraint) in enumerate(wanted.constraints.items()):
+    for number, (name, constraint) in enumerate(examination.constraints.items()):
         if constraint.unique:
             found.values.setdefault(name, HashFiles()).append(values_of(target, number))
 
@@ -227,92 +293,85 @@ def _add(found: Examined | PartResult, one: PartResult) -> None:
         note(found.violated, key, violated)
 
 
-@dataclass(frozen=True)
-class _Files:
-    """Output files for the hashes of examples, and, by constraint, of values to be unique."""
-
-    hashes: BinaryIO
-    values: Mapping[int, BinaryIO]
-
-
 class _Worker:
     """Examines parts of shards, in this process or in another one."""
 
-    def __init__(self, wanted: Examination) -> None:
-        self._wanted = wanted
-        statistics = SplitStatistics(wanted.leaves or [])
+    def __init__(self, examination: Examination) -> None:
+        self._examination = examination
+        statistics = SplitStatistics(examination.leaves or [])
         self._parser = Parser(statistics.keys)
         self._checks = [
-            (number, Checking(feature, wanted.constraints[feature.leaf.name]))
-            for number, name in enumerate(wanted.constraints)
+            (number, Checking(feature, examination.constraints[feature.leaf.name]))
+            for number, name in enumerate(examination.constraints)
             for feature in statistics.features
             if feature.leaf.name == name
         ]
 
     @contextlib.contextmanager
-    def writing(self, task: ShardPart) -> Iterator[_Files]:
-        """Opens the files to which the hashes of some examples are written."""
+    def writing(self, task: ShardPart) -> Iterator[tuple[BinaryIO, dict[int, BinaryIO]]]:
+        """Opens the files for hashes: of examples, and by constraint, of values to be unique."""
         with contextlib.ExitStack() as stack:
-            yield _Files(
-                stack.enter_context(task.target.open("xb")),
-                {
-                    number: stack.enter_context(task.values(number).open("xb"))
-                    for number, constraint in enumerate(self._wanted.constraints.values())
-                    if constraint.unique
-                },
-            )
+            values: dict[int, BinaryIO] = {
+                number: stack.enter_context(values_of(task.target, number).open("xb"))
+                for number, constraint in enumerate(self._examination.constraints.values())
+                if constraint.unique
+            }
+            hashes: BinaryIO = stack.enter_context(task.target.open("xb"))
+            yield hashes, values
 
     def handle(self, task: ShardPart) -> PartResult:
         with self.writing(task) as files:
             return self.examined(task, files)
 
-    def examined(self, task: ShardPart, files: _Files) -> PartResult:
-        """Returns the results for a part, after appending its hashes to `files`."""
-        wanted = self._wanted
-        statistics = None if wanted.leaves is None else SplitStatistics(wanted.leaves, task.of)
+    def examined(
+        self, task: ShardPart, files: tuple[BinaryIO, Mapping[int, BinaryIO]]
+    ) -> PartResult:
+        """Returns the results for a part, after appending its hashes to the files."""
+        examination, row = self._examination, task.begin
+        statistics = (
+            None if examination.leaves is None else SplitStatistics(examination.leaves, task.of)
+        )
         result = PartResult(statistics, {})
-        row, most = task.begin, _most_bytes(wanted)
         for batch, hashes in batches(
-            task, most, is_canonical=wanted.is_canonical, without=wanted.without
+            task,
+            _most_bytes(examination),
+            is_canonical=examination.is_canonical,
+            without=examination.without,
         ):
-            hashes.tofile(files.hashes)
-            if result.statistics is not None:
-                self._look(task, row, batch, hashes, result, files.values)
+            hashes.tofile(files[0])
+            if statistics is not None:
+                try:
+                    columns = self._parser(batch.data, batch.starts, batch.stops)
+                except UnreadableRecordError as error:
+                    raise unreadable(task.shard, row + error.row, error.reason) from error
+                statistics.add(batch.data, columns, hashes)
+                self._check(task, row, batch, columns, result, files[1])
             row += len(hashes)
         return result
 
-    def _look(
+    def _check(
         self,
         task: ShardPart,
         row: int,
         batch: RecordBatch,
-        hashes: Hashes,
+        columns: Mapping[str, Column],
         result: PartResult,
         values: Mapping[int, BinaryIO],
     ) -> None:
-        try:
-            columns = self._parser(batch.data, batch.starts, batch.stops)
-        except UnreadableRecordError as error:
-            raise unreadable(task.shard, row + error.row, error.reason) from error
-        if result.statistics is not None:
-            result.statistics.add(batch.data, columns, hashes)
         for number, check in self._checks:
             for violation in check.look(batch.data, columns):
                 place = f"{task.shard.name}, record {row + violation.row:,}"
                 key = violation.feature, violation.rule
                 note(result.violated, key, Violated(place, violation))
-            if number in values:
-                digests = [
-                    hashlib.sha256(one).digest() for one in check.values(batch.data, columns)
-                ]
-                values[number].write(b"".join(digests))
+            for one in check.values(batch.data, columns) if number in values else ():
+                values[number].write(hashlib.sha256(one).digest())
 
     def finish(self) -> None:
         pass
 
 
-def _most_bytes(wanted: Examination) -> int:
+def _most_bytes(examination: Examination) -> int:
     """Returns how many bytes of records to parse together."""
-    numbers = [leaf for leaf in wanted.leaves or () if leaf.form == "number"]
+    numbers = [leaf for leaf in examination.leaves or () if leaf.form == "number"]
     has_lists = any(leaf.sequence or leaf.shape for leaf in numbers if leaf.encoding == "none")
     return _BYTES_OF_LISTS if has_lists else BYTES

@@ -47,23 +47,23 @@ class HashCounts(NamedTuple):
 
     def minus(self, other: "HashCounts") -> "HashCounts":
         """Returns the multiset difference."""
-        left = self.counts.copy()
-        _, in_first, there = np.intersect1d(
-            self.texts, other.texts, assume_unique=True, return_indices=True
-        )
-        left[in_first] -= np.minimum(left[in_first], other.counts[there])
-        return self._chosen(np.flatnonzero(left), left)
+        return self._with(self.counts - self._common(other))
 
     def in_both(self, other: "HashCounts") -> "HashCounts":
         """Returns the multiset intersection, with the positions in this one."""
-        _, in_first, there = np.intersect1d(
+        return self._with(self._common(other))
+
+    def _common(self, other: "HashCounts") -> Places:
+        """Returns how often each hash is in both."""
+        counts = np.zeros_like(self.counts)
+        _, in_self, in_other = np.intersect1d(
             self.texts, other.texts, assume_unique=True, return_indices=True
         )
-        counts = np.zeros_like(self.counts)
-        counts[in_first] = np.minimum(self.counts[in_first], other.counts[there])
-        return self._chosen(np.flatnonzero(counts), counts)
+        counts[in_self] = np.minimum(self.counts[in_self], other.counts[in_other])
+        return counts
 
-    def _chosen(self, rows: Places, counts: Places) -> "HashCounts":
+    def _with(self, counts: Places) -> "HashCounts":
+        rows = np.flatnonzero(counts)
         return HashCounts(self.texts[rows], counts[rows], self.places[rows])
 
 
@@ -93,11 +93,8 @@ class KeyMatcher:
     ) -> None:
         """Starts without any examples.
 
-        Args:
-          old: By split, the example keys of the old version, shard by shard.
-          new: By split, the example keys of the new version. Keys are unknown for splits that are
-            not in both.
-          directory: A directory for temporary files.
+        `old` and `new` have the keys of the examples of both versions by split, shard by shard;
+        temporary files are written to `directory`.
         """
         self._keys = old, new
         self._directory = directory
@@ -106,9 +103,9 @@ class KeyMatcher:
         """Returns whether the example keys of a split are known in both versions."""
         return all(split in keys for keys in self._keys)
 
-    def note(self, split: str, gone: Places, come: Places) -> None:
+    def note(self, split: str, removed: Places, added: Places) -> None:
         """Records the positions of removed and added examples."""
-        for side, places in enumerate((gone, come)):
+        for side, places in enumerate((removed, added)):
             rows = np.zeros(len(places), _ROW)
             rows["key"], rows["place"] = _of(self._keys[side][split], places), places
             with self._path(split, side).open("ab") as file:
@@ -179,24 +176,26 @@ class SplitDiff:
 
     def changes(self) -> Iterator[VersionChange]:
         """Yields the differences as changes."""
-        node = f"split {self.name}"
+        before, after = f"{self.before:,} examples", f"{self.after:,} examples"
+        found = []
         if self.added:
-            yield VersionChange(ChangeKind.EXAMPLES_ADDED, node, f"{self.before:,} examples",
-                         f"{self.added:,} others{self._named('added')}")  # fmt: skip
+            others = f"{self.added:,} others{self._named('added')}"
+            found.append((ChangeKind.EXAMPLES_ADDED, before, others))
         if self.removed:
-            yield VersionChange(ChangeKind.EXAMPLES_REMOVED, node,
-                         f"{self.removed:,} examples{self._named('removed')}",
-                         f"{self.after:,} examples, none with those values")  # fmt: skip
+            removed = f"{self.removed:,} examples{self._named('removed')}"
+            kept = f"{after}, none with those values"
+            found.append((ChangeKind.EXAMPLES_REMOVED, removed, kept))
         if self.changed:
-            yield VersionChange(ChangeKind.EXAMPLES_CHANGED, node, f"{self.changed:,} examples",
-                         f"other values of the same keys{self._named('changed')}")  # fmt: skip
+            changed = f"other values of the same keys{self._named('changed')}"
+            found.append((ChangeKind.EXAMPLES_CHANGED, f"{self.changed:,} examples", changed))
         for source, count in sorted(self.moved.items()):
-            yield VersionChange(ChangeKind.EXAMPLES_MOVED, node, f"{count:,} examples in {source}",
-                         f"in {self.name}{self._named('moved')}")  # fmt: skip
+            moved = f"in {self.name}{self._named('moved')}"
+            found.append((ChangeKind.EXAMPLES_MOVED, f"{count:,} examples in {source}", moved))
         if self.is_reordered:
-            yield VersionChange(
-                ChangeKind.EXAMPLES_REORDERED, node, "the same examples", "in another order"
-            )
+            order = "the same examples", "in another order"
+            found.append((ChangeKind.EXAMPLES_REORDERED, *order))
+        for kind, old, new in found:
+            yield VersionChange(kind, f"split {self.name}", old, new)
 
     def _named(self, kind: str) -> str:
         """Returns the first few examples after a colon, or "" if their positions are unknown."""
@@ -219,38 +218,31 @@ def compared(
     common: Sequence[str],
     keyed: KeyMatcher,
 ) -> list[SplitDiff]:
-    """Returns the differences in the splits that both versions have.
-
-    Args:
-      old: The hashes of the examples of each split in the old version.
-      new: The hashes of the examples of each split in the new version.
-      common: The splits that both versions have.
-      keyed: The keys of the examples, where known.
-    """
+    """Returns the differences in the common splits, from the hashes of all examples by split."""
     found = {name: SplitDiff(name, old[name].hashes, new[name].hashes) for name in common}
     nothing = HashPart.of([], 0, 0)
     for some in hash_sets.pieces(*old.values(), *new.values()):
         before = dict(zip(old, some[: len(old)], strict=True))
         after = dict(zip(new, some[len(old) :], strict=True))
         removed: dict[str, HashCounts] = {}
-        come: dict[str, HashCounts] = {}
+        added: dict[str, HashCounts] = {}
         for name in {*old, *new}:
             was = HashCounts.of(before.get(name, nothing))
             now = HashCounts.of(after.get(name, nothing))
-            removed[name], come[name] = was.minus(now), now.minus(was)
+            removed[name], added[name] = was.minus(now), now.minus(was)
         for name, split in found.items():
             for source in old:
                 if source != name:
-                    count = _note_moved(split, source, removed, come)
+                    count = _note_moved(split, source, removed, added)
                     if source in found:
                         found[source].moved_away += count
         for name, split in found.items():
-            split.added += come[name].total
+            split.added += added[name].total
             split.removed += removed[name].total
             if keyed.knows(name):
-                keyed.note(name, removed[name].places, come[name].places)
+                keyed.note(name, removed[name].places, added[name].places)
             else:
-                split.note("added", come[name].places)
+                split.note("added", added[name].places)
                 split.note("removed", removed[name].places)
     for name, split in found.items():
         for one in keyed.matched(name):
@@ -269,14 +261,14 @@ def compared(
 
 
 def _note_moved(
-    split: SplitDiff, source: str, removed: dict[str, HashCounts], come: dict[str, HashCounts]
+    split: SplitDiff, source: str, removed: dict[str, HashCounts], added: dict[str, HashCounts]
 ) -> int:
     """Records the examples that moved to a split from another one, and returns their number."""
-    left, arrived = removed[source], come[split.name]
+    left, arrived = removed[source], added[split.name]
     moved = arrived.in_both(left)
     if moved.total:
         split.moved[source] = split.moved.get(source, 0) + moved.total
         split.note("moved", moved.places)
-        come[split.name] = arrived.minus(moved)
+        added[split.name] = arrived.minus(moved)
         removed[source] = left.minus(moved)
     return moved.total

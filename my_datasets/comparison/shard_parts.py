@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from my_datasets.comparison.version_metadata import REBUILD
 from my_datasets.core.hash_sets import Hashes
 from my_datasets.errors import CorruptShardError, DataDirError, missing_shard
 from my_datasets.metadata.dataset_info import Declared
@@ -45,10 +46,6 @@ class ShardPart:
     begin: int = 0
     end: int | None = None
 
-    def values(self, feature: int) -> Path:
-        """Returns the file for the hashes of a feature's values."""
-        return values_of(self.target, feature)
-
 
 def values_of(target: Path, feature: int) -> Path:
     """Returns the file for the hashes of a feature's values, next to those of the examples."""
@@ -58,13 +55,7 @@ def values_of(target: Path, feature: int) -> Path:
 def parts_of(
     version_dir: Path, declared: Declared, scratch: Path, *, is_canonical: bool
 ) -> Iterator[ShardPart]:
-    """Yields the parts of all shards, in order.
-
-    Args:
-      version_dir: The version's directory.
-      declared: The version's metadata.
-      scratch: The directory for the results of each part.
-      is_canonical: Whether the records were written by this package; only then are shards cut.
+    """Yields the parts of all shards, in order, with their results in `scratch`; see `cut`.
 
     Raises:
       CorruptShardError: A shard is missing or does not have the declared number of records.
@@ -89,9 +80,7 @@ def parts_of(
 def cut(whole: ShardPart, *, is_canonical: bool) -> Iterator[ShardPart]:
     """Yields the parts of a shard, in order; they depend only on the shard.
 
-    Args:
-      whole: The whole shard, as one part.
-      is_canonical: Whether the records were written by this package; only then is the shard cut.
+    A shard is cut only if this package wrote its records (`is_canonical`).
 
     Raises:
       CorruptShardError: The shard does not have the declared number of records.
@@ -113,13 +102,9 @@ def cut(whole: ShardPart, *, is_canonical: bool) -> Iterator[ShardPart]:
 def batches(
     part: ShardPart, most: int, *, is_canonical: bool, without: frozenset[str]
 ) -> Iterator[tuple[RecordBatch, Hashes]]:
-    """Yields the records of a part in batches, with the hashes of their canonical form.
+    """Yields the records of a part in batches of about `most` bytes, with their canonical hashes.
 
-    Args:
-      part: The part.
-      most: The approximate number of bytes per batch.
-      is_canonical: Whether the records were written by this package.
-      without: Features to leave out of the hashes.
+    The hashes leave out the features in `without`.
 
     Raises:
       CorruptShardError: The shard is damaged.
@@ -170,24 +155,18 @@ def _gathered(parts: Iterator[list[bytes]], most: int) -> Iterator[list[bytes]]:
 
 
 def check_count(shard: Path, expected: int, found: int) -> None:
-    """Checks that a shard has the declared number of records.
-
-    Raises:
-      CorruptShardError: The numbers differ.
-    """
+    """Raises `CorruptShardError` unless a shard has the declared number of records."""
     if found != expected:
         raise CorruptShardError(
             f"{shard} has {found:,} records.",
             f"Expected: {expected:,}, from dataset_info.json",
-            fix="rebuild the version, or pull it again",
+            fix=REBUILD,
         )
 
 
 def _damaged(shard: Path, row: int, reason: str) -> CorruptShardError:
     return CorruptShardError(
-        f"{shard} is damaged at record {row:,} (counted from 0).",
-        reason,
-        fix="rebuild the version, or pull it again",
+        f"{shard} is damaged at record {row:,} (counted from 0).", reason, fix=REBUILD
     )
 
 

@@ -1,5 +1,6 @@
 """The metadata of a version that is verified or compared, as far as it can be read."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -8,12 +9,12 @@ from my_datasets.core.processes import unless_out_of_memory
 from my_datasets.errors import IncompleteVersionError, UnregisteredFeatureError
 from my_datasets.metadata import feature_changes
 from my_datasets.metadata.content import Content
-from my_datasets.metadata.dataset_info import MALFORMED, Declared
+from my_datasets.metadata.dataset_info import MALFORMED, Declared, DeclaredShard
 from my_datasets.metadata.manifest import FILE_NAME, Manifest
 from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.printable import reason
 
-ANEW = "rebuild the version, or pull it again"
+REBUILD = "rebuild the version, or pull it again"
 
 
 @dataclass
@@ -49,10 +50,11 @@ class ComparedVersion:
             found.issues.append(_unreadable("features.json", error))
         try:
             found.manifest = metadata.manifest
-        except IncompleteVersionError as error:
-            found.issues.append(_no_manifest(error.facts[0]))
-        except OSError as error:
-            found.issues.append(_no_manifest(str(error)))
+        except (IncompleteVersionError, OSError) as error:
+            why = str(error) if isinstance(error, OSError) else error.facts[0]
+            problem = "The manifest cannot be read."
+            issue = Issue("unreadable-manifest", FILE_NAME, problem, REBUILD, found=why)
+            found.issues.append(issue)
         return found
 
     @property
@@ -61,9 +63,19 @@ class ComparedVersion:
         return self.metadata.path
 
     @property
+    def recorded(self) -> Manifest:
+        """Its manifest; an empty one if it is missing or cannot be read."""
+        return self.manifest or Manifest({})
+
+    @property
     def content(self) -> Content | None:
         """The content listed in the manifest."""
-        return self.manifest.content if self.manifest else None
+        return self.recorded.content
+
+    @property
+    def splits(self) -> Mapping[str, tuple[DeclaredShard, ...]]:
+        """The declared shards of each split; none if the declarations cannot be read."""
+        return self.declared.splits if self.declared else {}
 
     @property
     def name(self) -> str:
@@ -71,20 +83,14 @@ class ComparedVersion:
         return self.declared.name if self.declared else str(self.path)
 
 
-def _no_manifest(found: str) -> Issue:
-    return Issue(
-        "unreadable-manifest", FILE_NAME, "The manifest cannot be read.", ANEW, found=found
-    )
-
-
 def _unreadable(name: str, error: Exception) -> Issue:
     unless_out_of_memory(error)
     if isinstance(error, FileNotFoundError):
-        return Issue("missing-metadata", name, "The file is missing.", ANEW)
+        return Issue("missing-metadata", name, "The file is missing.", REBUILD)
     if isinstance(error, UnregisteredFeatureError):
         return Issue("unregistered-feature", name, error.problem, error.fix)
     if isinstance(error, IncompleteVersionError):
-        said = error.facts[0].partition(": ")[2]
+        found = error.facts[0].partition(": ")[2]
     else:
-        said = f"{type(error).__name__}: {reason(error)}"
-    return Issue("unreadable-metadata", name, "The metadata cannot be read.", ANEW, found=said)
+        found = f"{type(error).__name__}: {reason(error)}"
+    return Issue("unreadable-metadata", name, "The metadata cannot be read.", REBUILD, found=found)

@@ -5,37 +5,19 @@ import weakref
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
-from types import TracebackType
 
 import numpy as np
 
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.kafka.consumer.connection import Connection
-from my_datasets.kafka.consumer.consumer_thread import ConsumerThread, Counts
-from my_datasets.kafka.consumer.offsets import TopicPosition
-from my_datasets.kafka.consumer.partitions import Offsets
-from my_datasets.kafka.decode.decoder import Decoded, Decoding, MessageBlock
-from my_datasets.kafka.decode.quarantine import Quarantine
-from my_datasets.kafka.decode.values import Columns
-from my_datasets.kafka.options import TopicRange
+from my_datasets.kafka.connection import Connection
+from my_datasets.kafka.consumer_thread import ConsumerThread, Counts
+from my_datasets.kafka.decoder import Decoded, Decoding, MessageBlock, Quarantine
+from my_datasets.kafka.offsets import TopicPosition, TopicRange
+from my_datasets.kafka.partitions import Offsets
+from my_datasets.kafka.payloads import Columns
 
 # Waits are split into intervals of this many seconds, so that signals are handled.
 _NOTICE = 0.5
-
-
-@dataclass(frozen=True)
-class MessageForm:
-    """The shape of batches.
-
-    Attributes:
-      size: The number of examples in a batch.
-      max_wait: Seconds after which an incomplete batch is returned; None to wait until it is full.
-      drop_remainder: Whether to drop an incomplete batch at the end.
-    """
-
-    size: int
-    max_wait: float | None = None
-    drop_remainder: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,7 +27,6 @@ class Recipe:
     connection: Connection
     reading: TopicRange
     decoding: Decoding
-    form: MessageForm
     quarantine: str | None = None
     max_quarantined: float = 0.01
 
@@ -57,26 +38,25 @@ class _Part:
     block: MessageBlock
     decoded: Decoded
     begin: int = 0
-    gone: int = 0
+    done: int = 0
 
     def __len__(self) -> int:
         return len(self.decoded.rows) - self.begin
 
-    def go(self, end: int) -> Offsets:
+    def advance(self, end: int) -> Offsets:
         """Advances to an example; returns the next offset of each partition it passed messages of.
 
-        Args:
-          end: The example to stop before. Messages that cannot be decoded are passed with the
-            example before them; those before the first example, with the first one.
+        Messages that cannot be decoded are passed with the example before them; those before the
+        first example, with the first one.
         """
-        rows, first = self.decoded.rows, self.gone
+        rows, first = self.decoded.rows, self.done
         self.begin = end
-        self.gone = int(rows[end]) if end < len(rows) else len(self.block.offsets)
-        partitions = self.block.partitions[first : self.gone]
+        self.done = int(rows[end]) if end < len(rows) else len(self.block.offsets)
+        partitions = self.block.partitions[first : self.done]
         if not len(partitions):
             return {}
         if (partitions == partitions[0]).all():  # usual: Kafka delivers many of one at once
-            return {int(partitions[0]): int(self.block.offsets[self.gone - 1]) + 1}
+            return {int(partitions[0]): int(self.block.offsets[self.done - 1]) + 1}
         ends = np.flatnonzero(np.diff(partitions, append=-1))
         nexts = self.block.offsets[first + ends] + 1
         return dict(zip(partitions[ends].tolist(), nexts.tolist(), strict=True))
@@ -96,12 +76,12 @@ class MessageBatches(Iterator[Columns]):
         """
         self._recipe, self._begin = recipe, position
         self._quarantine = Quarantine(recipe.quarantine, recipe.max_quarantined)
-        self._feed: ConsumerThread | None = None
+        self._consumer: ConsumerThread | None = None
         self._parts: deque[_Part] = deque()
         self._rows = 0
         self._epoch = 0
         self._after: Offsets = {}
-        self._in_hand: tuple[int, Offsets] | None = None
+        self._unconsumed: tuple[int, Offsets] | None = None
         self._waits_since = 0.0
         self._is_done = self._is_closed = False
         self._closing: weakref.finalize[[], MessageBatches] | None = None
@@ -119,14 +99,18 @@ class MessageBatches(Iterator[Columns]):
         """
         if self._is_closed:
             raise StopIteration
-        feed = self._opened()
+        consumer = self._opened()
         self.commit()
+        max_wait = self._recipe.reading.max_wait
         while not self._is_done:
-            batch = self._batch(feed, self._recipe.form.size)
+            batch = self._batch(consumer, self._recipe.reading.batch_size)
             if batch is not None:
                 return batch
+            timeout = _NOTICE
+            if max_wait is not None and self._rows:
+                timeout = min(_NOTICE, max(0.0, self._waits_since + max_wait - time.monotonic()))
             try:
-                block = feed.take(self._patience())
+                block = consumer.queue.take(timeout)
             except StopIteration:
                 self._is_done = True
                 break
@@ -135,20 +119,20 @@ class MessageBatches(Iterator[Columns]):
                 raise
             if block is not None:
                 self._add(block)
-            elif self._is_late():
-                batch = self._batch(feed, 1)
+            elif max_wait is not None and time.monotonic() >= self._waits_since + max_wait:
+                batch = self._batch(consumer, 1)
                 if batch is not None:
                     return batch
-        return self._last(feed)
+        return self._last(consumer)
 
     def commit(self) -> None:
         """Marks the last returned batch as consumed, so that its messages are not delivered again.
 
         Requesting the next batch does this, too.
         """
-        if self._in_hand is not None and self._feed is not None:
-            self._feed.ledger.consume(*self._in_hand)
-            self._in_hand = None
+        if self._unconsumed is not None and self._consumer is not None:
+            self._consumer.deliveries.consume(*self._unconsumed)
+            self._unconsumed = None
 
     def state(self) -> TopicPosition:
         """Returns the position after the last returned batch."""
@@ -157,7 +141,7 @@ class MessageBatches(Iterator[Columns]):
     @property
     def counts(self) -> Counts:
         """What was read so far."""
-        return Counts() if self._feed is None else self._feed.counts
+        return Counts() if self._consumer is None else self._consumer.counts
 
     @property
     def quarantined(self) -> int:
@@ -165,9 +149,9 @@ class MessageBatches(Iterator[Columns]):
         return self._quarantine.count
 
     @property
-    def held(self) -> int:
+    def buffered(self) -> int:
         """The approximate number of bytes read but not returned yet."""
-        return 0 if self._feed is None else self._feed.held
+        return 0 if self._consumer is None else self._consumer.queue.buffered
 
     def close(self) -> None:
         """Commits what was consumed, and leaves the group.
@@ -175,39 +159,33 @@ class MessageBatches(Iterator[Columns]):
         The last returned batch is not committed unless `commit` was called.
         """
         self._is_closed = self._is_done = True
-        self._parts.clear()
-        self._rows = 0
+        self._clear()
         if self._closing is not None:
             self._closing()
 
     def __enter__(self) -> "MessageBatches":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _opened(self) -> ConsumerThread:
-        if self._feed is None:
+        if self._consumer is None:
             recipe = self._recipe
-            self._feed = ConsumerThread(
+            self._consumer = ConsumerThread(
                 recipe.connection, recipe.reading, recipe.decoding, self._quarantine, self._begin
             )
-            # Closes the feed also when the iterator is garbage-collected, and when Python shuts
+            # Closes the consumer also when the iterator is garbage-collected, and when Python shuts
             # down.
-            self._closing = weakref.finalize(self, self._feed.close)
-        return self._feed
+            self._closing = weakref.finalize(self, self._consumer.close)
+        return self._consumer
 
     def _add(self, block: MessageBlock) -> None:
         if block.epoch != self._epoch:
             # What is left of an earlier epoch is read again, by the consumer that now owns its
             # partitions.
-            self._parts.clear()
-            self._rows, self._after, self._epoch = 0, {}, block.epoch
+            self._clear()
+            self._after, self._epoch = {}, block.epoch
         if block.decoded is None:
             return
         if not self._rows:
@@ -215,62 +193,51 @@ class MessageBatches(Iterator[Columns]):
         self._parts.append(_Part(block, block.decoded))
         self._rows += len(block.decoded.rows)
 
-    def _patience(self) -> float:
-        wait = self._recipe.form.max_wait
-        if wait is None or not self._rows:
-            return _NOTICE
-        return min(_NOTICE, max(0.0, self._waits_since + wait - time.monotonic()))
+    def _clear(self) -> None:
+        self._parts.clear()
+        self._rows = 0
 
-    def _is_late(self) -> bool:
-        wait = self._recipe.form.max_wait
-        return wait is not None and time.monotonic() >= self._waits_since + wait
-
-    def _batch(self, feed: ConsumerThread, least: int) -> "Columns | None":
-        """Returns a batch if there are at least `least` examples; otherwise None."""
+    def _batch(self, consumer: ConsumerThread, least: int) -> "Columns | None":
+        """Returns a batch of at least `least` examples; None if they cannot be delivered (yet)."""
         if self._rows < least or not self._rows:
             return None
-        wanted = min(self._rows, self._recipe.form.size)
+        missing = min(self._rows, self._recipe.reading.batch_size)
         pieces = []
-        while wanted:
+        while missing:
             part = self._parts[0]
-            end = part.begin + min(wanted, len(part))
+            end = part.begin + min(missing, len(part))
             if end > part.begin:
                 pieces.append(pytree.rows(part.decoded.columns, part.begin, end))
-            wanted -= end - part.begin
+            missing -= end - part.begin
             self._rows -= end - part.begin
-            self._after |= part.go(end)
+            self._after |= part.advance(end)
             if not len(part):
                 self._parts.popleft()
         self._waits_since = time.monotonic()
-        return self._given(feed, pieces)
-
-    def _given(self, feed: ConsumerThread, pieces: list[Columns]) -> "Columns | None":
-        """Returns pieces as a batch; None if they may no longer be delivered."""
         after, self._after = self._after, {}
-        if not feed.ledger.give(self._epoch, after):
-            self._parts.clear()
-            self._rows = 0
+        if not consumer.deliveries.deliver(self._epoch, after):
+            self._clear()
             return None
-        self._in_hand = (self._epoch, after)
+        self._unconsumed = (self._epoch, after)
         batch: Columns = pytree.concatenated(pieces)
         return batch
 
-    def _last(self, feed: ConsumerThread) -> Columns:
+    def _last(self, consumer: ConsumerThread) -> Columns:
         """Returns the examples left at the end.
 
         Raises:
           StopIteration: There are none, or they are dropped.
         """
-        if self._rows and not self._recipe.form.drop_remainder:
-            batch = self._batch(feed, 1)
+        if self._rows and not self._recipe.reading.drop_remainder:
+            batch = self._batch(consumer, 1)
             if batch is not None:
                 return batch
         if not self._rows:
             # Messages after the last example that could not be decoded are consumed as well.
             for part in self._parts:
-                self._after |= part.go(len(part.decoded.rows))
+                self._after |= part.advance(len(part.decoded.rows))
             self._parts.clear()
-            if self._after and feed.ledger.give(self._epoch, self._after):
-                feed.ledger.consume(self._epoch, self._after)
+            if self._after and consumer.deliveries.deliver(self._epoch, self._after):
+                consumer.deliveries.consume(self._epoch, self._after)
         self.close()
         raise StopIteration

@@ -10,11 +10,10 @@ import numpy as np
 from my_datasets.building.units import InvalidValue
 from my_datasets.errors import LostMessagesError, StreamUnavailableError
 from my_datasets.input_pipeline.decode.pytree import Ragged
-from my_datasets.kafka.consumer import offsets
-from my_datasets.kafka.consumer.connection import Connection, kafka, name_of
-from my_datasets.kafka.decode.decoder import Decoding
-from my_datasets.kafka.decode.payloads import PayloadParser
-from my_datasets.kafka.decode.values import Columns, MessageValues
+from my_datasets.kafka import offsets
+from my_datasets.kafka.connection import Connection, kafka, name_of
+from my_datasets.kafka.decoder import Decoding
+from my_datasets.kafka.payloads import Avro, Columns, Json, MessageValues
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer
@@ -46,11 +45,7 @@ class OffsetRange:
 
 
 def cut(
-    cluster: str,
-    topic: str,
-    ends: Mapping[int, tuple[int, int]],
-    payload: str,
-    size: int = 100_000,
+    cluster: str, topic: str, ends: Mapping[int, tuple[int, int]], payload: str, size: int = 100_000
 ) -> list[OffsetRange]:
     """Splits ranges of offsets into units of at most `size` offsets."""
     return [
@@ -73,7 +68,7 @@ class RangeReader:
     """
 
     connection: Connection
-    parser: PayloadParser | None
+    parser: Json | Avro | None
     decoding: Decoding | None
     allow_gaps: bool
 
@@ -92,7 +87,13 @@ class RangeReader:
             keys = [(unit.partition << _OFFSET_BITS) + at for at, _ in present]
             yield from zip(keys, self._examples([value for _, value in present]), strict=True)
         if count < unit.end - unit.begin and not self.allow_gaps:
-            raise _gaps(unit, count)
+            raise LostMessagesError(
+                f"{unit.end - unit.begin - count:,} messages of {unit.topic} are missing.",
+                f"Range: partition {unit.partition}, offsets {unit.begin} to before {unit.end}",
+                "The topic is compacted: replaced messages are removed at unknown times",
+                fix="freeze a topic with cleanup.policy=delete; or freeze what is available, which "
+                "cannot be reproduced: --allow-gaps",
+            )
 
     def _examples(self, values: Sequence[bytes]) -> Iterator[object]:
         """Yields examples, and an `InvalidValue` for each undecodable message."""
@@ -100,8 +101,8 @@ class RangeReader:
             for value in values:
                 try:
                     yield self.parser.example(value) if self.parser else value
-                except InvalidValue as misfit:
-                    yield misfit
+                except InvalidValue as error:
+                    yield error
             return
         decoded = self.decoding(MessageValues.of(values))
         found: list[object] = [None] * len(values)
@@ -109,7 +110,7 @@ class RangeReader:
             decoded.rows.tolist(), _rows(decoded.columns, len(decoded.rows)), strict=True
         ):
             found[row] = example
-        for one in decoded.misfitting:
+        for one in decoded.undecodable:
             found[one.row] = InvalidValue(one.feature, one.expected, one.found)
         yield from found
 
@@ -136,7 +137,11 @@ class RangeReader:
                 now = time.monotonic()
                 last = now if found else last
                 if now - last > _PATIENCE:
-                    raise _silent(self.connection, unit, at)
+                    raise StreamUnavailableError(
+                        f"{self.connection.address} returned nothing for {_PATIENCE:.0f} seconds.",
+                        f"At {unit}, offset {at}",
+                        fix="check that the brokers run; then run the command again, which resumes",
+                    )
         finally:
             consumer.close()
 
@@ -165,24 +170,6 @@ def lost(unit: OffsetRange, low: int, high: int) -> LostMessagesError:
         f"Available: {low} to before {high}",
         "Earlier messages were removed by retention or by hand" if unit.begin < low else "",
         fix="freeze what is available: --from-offsets earliest; raise the topic's retention",
-    )
-
-
-def _gaps(unit: OffsetRange, count: int) -> LostMessagesError:
-    return LostMessagesError(
-        f"{unit.end - unit.begin - count:,} messages of {unit.topic} are missing.",
-        f"Range: partition {unit.partition}, offsets {unit.begin} to before {unit.end}",
-        "The topic is compacted: replaced messages are removed at unknown times",
-        fix="freeze a topic with cleanup.policy=delete; or freeze what is available, which "
-        "cannot be reproduced: --allow-gaps",
-    )
-
-
-def _silent(connection: Connection, unit: OffsetRange, at: int) -> StreamUnavailableError:
-    return StreamUnavailableError(
-        f"{connection.address} returned nothing for {_PATIENCE:.0f} seconds.",
-        f"At {unit}, offset {at}",
-        fix="check that the brokers run; then run the command again, which resumes",
     )
 
 

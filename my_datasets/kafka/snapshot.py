@@ -19,20 +19,12 @@ from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import InvalidOptionError, StaleDataError, StreamError
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder
-from my_datasets.kafka import offset_ranges
-from my_datasets.kafka.consumer import offsets
-from my_datasets.kafka.consumer.connection import (
-    ANSWER_SECONDS,
-    Connection,
-    Topic,
-    TopicAddress,
-    kafka,
-)
-from my_datasets.kafka.consumer.offsets import When
-from my_datasets.kafka.decode import payloads
-from my_datasets.kafka.decode.decoder import Decoding
-from my_datasets.kafka.decode.features import DecodedFeatures, Features, described
-from my_datasets.kafka.decode.values import Leaves
+from my_datasets.kafka import offset_ranges, offsets, payloads
+from my_datasets.kafka.connection import Connection, Topic, TopicAddress
+from my_datasets.kafka.decoder import Decoding
+from my_datasets.kafka.features import DecodedFeatures, Features, described
+from my_datasets.kafka.offsets import When
+from my_datasets.kafka.payloads import Leaves
 from my_datasets.kafka.stream import parser_of
 from my_datasets.metadata import layout
 from my_datasets.metadata.features import Leaf
@@ -51,20 +43,21 @@ class Frozen:
     def sources(self, address: TopicAddress) -> list[dict[str, str | None]]:
         """Returns the sources of the messages for the manifest: an entry for each partition."""
         return [
-            {"url": self._url(address, partition), "bytes": None, "sha256": None}
+            {
+                "url": f"kafka://{address.brokers}{self._suffix(partition)}",
+                "bytes": None,
+                "sha256": None,
+            }
             for partition in sorted(self.ends)
         ]
 
-    def says(self, url: str) -> bool:
+    def includes(self, url: str) -> bool:
         """Returns whether a source's URL is one of these; its brokers may differ."""
         return any(url.endswith(self._suffix(partition)) for partition in self.ends)
 
-    def given(self, which: int) -> str:
+    def as_option(self, which: int) -> str:
         """Returns the first offsets (0) or the ones after the last (1), as options take them."""
         return ",".join(f"{p}={self.ends[p][which]}" for p in sorted(self.ends))
-
-    def _url(self, address: TopicAddress, partition: int) -> str:
-        return f"kafka://{address.brokers}{self._suffix(partition)}"
 
     def _suffix(self, partition: int) -> str:
         begin, end = self.ends[partition]
@@ -117,15 +110,9 @@ class SnapshotBuilder(Builder, skip_registration=True):
         whole = hashlib.sha256(
             json.dumps([noted, self.UNITS[0].payload if self.UNITS else ""]).encode()
         )
-        replace(
-            manifest,
-            fingerprint={**manifest.fingerprint, "messages": whole.hexdigest()},
-            provenance={
-                **manifest.provenance,
-                "sources": sources,
-                "reproduce": self.REPRODUCE,
-            },
-        ).write(directory)
+        provenance = {**manifest.provenance, "sources": sources, "reproduce": self.REPRODUCE}
+        fingerprint = {**manifest.fingerprint, "messages": whole.hexdigest()}
+        replace(manifest, fingerprint=fingerprint, provenance=provenance).write(directory)
 
 
 @dataclass(frozen=True)
@@ -193,13 +180,8 @@ def snapshot(
     """
     name, version = _named(reference)
     connection = Connection(TopicAddress.parse(url), dict(options or {}))
-    root = os.fspath(
-        addresses.local_path(
-            root_of(data_dir),
-            "The data directory",
-            "make the snapshot in a directory on this machine, then publish it",
-        )
-    )
+    fix = "make the snapshot in a directory on this machine, then publish it"
+    root = addresses.local_path(root_of(data_dir), "The data directory", fix)
     declared = described(features, data_dir)
     parser = parser_of(payload, declared.tree, schema)
     decoding = None if parser is not None else _as_files(declared.tree)
@@ -211,7 +193,7 @@ def snapshot(
     reproduce = shlex.join(
         [
             *("my-datasets", "snapshot", str(connection.address), "--as", f"{name}:{version}"),
-            *("--from-offsets", frozen.given(0), "--until", frozen.given(1)),
+            *("--from-offsets", frozen.as_option(0), "--until", frozen.as_option(1)),
             *("--payload", payload, *named, "--split", split),
             *(["--schema", "SCHEMA.json"] if schema is not None else []),
             *(["--in-order"] if in_order else []),
@@ -267,7 +249,7 @@ def _as_files(tree: Leaves) -> Decoding:
             return leaf
         return dataclasses.replace(leaf, form="bytes", dtype="object", shape=())
 
-    return Decoding(payloads.ExamplePayloads(), Decoder(pytree.map_columns(as_file, tree)))
+    return Decoding(Decoder(pytree.map_columns(as_file, tree)))
 
 
 def _resolved_range(connection: Connection, begin: When, end: When) -> tuple[Frozen, bool]:
@@ -286,9 +268,6 @@ def _resolved_range(connection: Connection, begin: When, end: When) -> tuple[Fro
         last = offsets.resolved(connection, consumer, end, topic.partitions)
         for one in topic.partitions:
             low, high = offsets.watermarks(connection, consumer, one)
-            unit = offset_ranges.OffsetRange(
-                topic.cluster, topic.name, one, first[one], last[one], ""
-            )
             if first[one] > last[one]:
                 raise InvalidOptionError(
                     f"The range of partition {one} ends before it begins.",
@@ -296,7 +275,10 @@ def _resolved_range(connection: Connection, begin: When, end: When) -> tuple[Fro
                     fix="swap them",
                 )
             if first[one] < last[one] and (first[one] < low or last[one] > high):
-                raise offset_ranges.lost(unit, low, high)
+                ends = first[one], last[one]
+                raise offset_ranges.lost(
+                    offset_ranges.OffsetRange(topic.cluster, topic.name, one, *ends, ""), low, high
+                )
     finally:
         consumer.close()
     if first == last:
@@ -305,19 +287,7 @@ def _resolved_range(connection: Connection, begin: When, end: When) -> tuple[Fro
             fix="give a later --until, or an earlier --from-offsets",
         )
     frozen = Frozen(topic, {one: (first[one], last[one]) for one in topic.partitions})
-    return frozen, _is_compacted(connection, topic)
-
-
-def _is_compacted(connection: Connection, topic: Topic) -> bool:
-    """Returns whether the topic is compacted; True if its configuration cannot be read."""
-    module = connection.admin_module()
-    asked = module.ConfigResource(module.ResourceType.TOPIC, topic.name)
-    admin = connection.admin()
-    try:
-        found = admin.describe_configs([asked])[asked].result(ANSWER_SECONDS)
-    except (kafka().KafkaException, TimeoutError):
-        return True
-    return "compact" in str(found["cleanup.policy"].value)
+    return frozen, connection.is_compacted(topic.name)
 
 
 def _refuse_another(version_dir: Path, frozen: Frozen) -> None:
@@ -329,12 +299,12 @@ def _refuse_another(version_dir: Path, frozen: Frozen) -> None:
     manifest = Manifest.read(version_dir)
     sources: Iterable[Any] = manifest.provenance.get("sources", []) if manifest else []
     urls = [one["url"] for one in sources]
-    if len(urls) == len(frozen.ends) and all(map(frozen.says, urls)):
+    if len(urls) == len(frozen.ends) and all(map(frozen.includes, urls)):
         return
     said = manifest.provenance.get("reproduce", "") if manifest else ""
     raise StaleDataError(
         f"{version_dir} exists and was made of other messages.",
         f"It was made by: {said}" if said else "",
-        f"Requested: {frozen.topic.name}, from {frozen.given(0)} until {frozen.given(1)}",
+        f"Requested: {frozen.topic.name}, from {frozen.as_option(0)} until {frozen.as_option(1)}",
         fix="raise the version, or name the same offsets",
     )

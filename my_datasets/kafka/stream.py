@@ -1,20 +1,20 @@
 """`stream`: batches of decoded examples from a topic."""
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from my_datasets.core.sizes import in_bytes
 from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.decode.decoder import Decoder
-from my_datasets.kafka.batches import MessageBatches, MessageForm, Recipe
-from my_datasets.kafka.consumer.connection import Connection, TopicAddress
-from my_datasets.kafka.consumer.offsets import TopicPosition, When
-from my_datasets.kafka.decode import payloads
-from my_datasets.kafka.decode.decoder import Decoding
-from my_datasets.kafka.decode.features import DecodedFeatures, Features, check_shapes, described
-from my_datasets.kafka.decode.values import Leaves
-from my_datasets.kafka.options import TopicRange
+from my_datasets.kafka import payloads
+from my_datasets.kafka.batches import MessageBatches, Recipe
+from my_datasets.kafka.connection import Connection, TopicAddress
+from my_datasets.kafka.decoder import Decoding
+from my_datasets.kafka.features import Features, check_shapes, described
+from my_datasets.kafka.offsets import TopicPosition, TopicRange, When
+from my_datasets.kafka.payloads import Leaves
 
 if TYPE_CHECKING:
     from my_datasets.kafka.tf_dataset import MessageDataset
@@ -129,27 +129,10 @@ def stream(
     return MessageDataset(recipe, state)
 
 
-def _payload(
-    name: str, features: DecodedFeatures, schema: payloads.AvroSchema | None
-) -> payloads.Payload:
-    parser = parser_of(name, features.tree, schema)
-    if parser is None:
-        return payloads.ExamplePayloads()
-    # Only TFDS knows how features are encoded.
-    from my_datasets.builders.encode.encoder import ExampleEncoder
-
-    return payloads.Objects(parser, ExampleEncoder(features.loaded()))
-
-
 def parser_of(
     name: str, tree: Leaves, schema: payloads.AvroSchema | None = None
-) -> payloads.PayloadParser | None:
+) -> payloads.Json | payloads.Avro | None:
     """Returns the parser of messages; None if they are `tf.Example`s.
-
-    Args:
-      name: `example`, `json` or `avro`.
-      tree: The leaves of an example.
-      schema: The Avro schema.
 
     Raises:
       InvalidOptionError: There is no such payload, or a schema is missing or unexpected.
@@ -170,34 +153,24 @@ def parser_of(
 
 
 def _recipe(url: str, options: StreamOptions) -> tuple[Recipe, TopicPosition | None]:
-    reading = TopicRange(
-        batch_size=options.get("batch_size", 32),
-        group=options.get("group"),
-        start=options.get("start", "earliest"),
-        until=options.get("until"),
-        shard=options.get("shard", (0, 1)),
-        on_lost=options.get("on_lost", "fail"),
-        idle_timeout=options.get("idle_timeout"),
-        patience=options.get("patience", 600.0),
-        commit_seconds=options.get("commit_seconds", 1.0),
-        memory=in_bytes(options.get("memory", 128 << 20)),
-        workers=options.get("workers", 1),
-    )
+    names = {one.name for one in dataclasses.fields(TopicRange)}
+    given: dict[str, Any] = {name: value for name, value in options.items() if name in names}
+    reading = TopicRange(**{**given, "memory": in_bytes(options.get("memory", 128 << 20))})
     connection = Connection(TopicAddress.parse(url), dict(options.get("options") or {}))
     features = described(options["features"], options.get("data_dir"))
     tree = features.chosen(options.get("as_supervised", False), options.get("columns"))
-    payload = _payload(options.get("payload", "example"), features, options.get("schema"))
-    form = MessageForm(
-        reading.batch_size, options.get("max_wait"), bool(options.get("drop_remainder", False))
-    )
+    parser = parser_of(options.get("payload", "example"), features.tree, options.get("schema"))
+    transcoder = None
+    if parser is not None:
+        # Only TFDS knows how features are encoded.
+        from my_datasets.builders.encode.encoder import ExampleEncoder
+
+        transcoder = payloads.Transcoder(parser, ExampleEncoder(features.loaded()))
+    decoding = Decoding(Decoder(tree, options.get("image_size")), transcoder)
     quarantine = options.get("quarantine")
     recipe = Recipe(
-        connection,
-        reading,
-        Decoding(payload, Decoder(tree, options.get("image_size"))),
-        form,
-        None if quarantine is None else os.fspath(quarantine),
+        connection, reading, decoding, None if quarantine is None else os.fspath(quarantine),
         options.get("max_quarantined", 0.01),
-    )
+    )  # fmt: skip
     state = options.get("state")
     return recipe, TopicPosition.from_json(state) if isinstance(state, str) else state

@@ -9,15 +9,10 @@ from my_datasets.core.arrays import Array
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Column
 from my_datasets.input_pipeline.frameworks.shutdown import calls
-from my_datasets.input_pipeline.frameworks.tensors import (
-    arrays_of,
-    shapes_of,
-    tensor_of,
-    types_of,
-)
+from my_datasets.input_pipeline.frameworks.tensors import arrays_of, shapes_of, tensor_of, types_of
 from my_datasets.kafka.batches import MessageBatches, Recipe
-from my_datasets.kafka.consumer.consumer_thread import Counts
-from my_datasets.kafka.consumer.offsets import TopicPosition
+from my_datasets.kafka.consumer_thread import Counts
+from my_datasets.kafka.offsets import TopicPosition
 
 
 class MessageDataset(tf.data.Dataset):
@@ -84,10 +79,9 @@ class MessageDataset(tf.data.Dataset):
 
     def _built(self) -> tf.data.Dataset:
         template = self._recipe.decoding.nothing
-        form = self._recipe.form
-        is_endless = self._recipe.reading.is_endless
-        are_full = form.max_wait is None and (form.drop_remainder or is_endless)
-        size = form.size if are_full else None
+        reading = self._recipe.reading
+        are_full = reading.max_wait is None and (reading.drop_remainder or reading.is_endless)
+        size = reading.batch_size if are_full else None
         specs = tuple(
             spec
             for column in pytree.columns_of(template)

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from my_datasets.comparison import gate
+from my_datasets.comparison import diff
 from my_datasets.core import version as version_rules
 from my_datasets.core.version import Bump, VersionNumber
 from my_datasets.errors import ChecksumError, MyDatasetsError, PublishError
@@ -33,8 +33,7 @@ from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
 from my_datasets.storage.store import Store, read_only
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 
 _AT_ONCE = 8
 _SHOWN = 5
@@ -80,7 +79,7 @@ def check_release_gate(
                     ledger, wanted, version, published[version], version_dir, target
                 )
             (siblings / str(version)).symlink_to(found, target_is_directory=True)
-        gate.check(version_dir, siblings)
+        diff.check_version_gate(version_dir, siblings)
 
 
 def _local_version(version_dir: Path, version: VersionNumber, release: Release) -> Path | None:

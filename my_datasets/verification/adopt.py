@@ -58,7 +58,7 @@ def adopt(version_dir: str | os.PathLike[str], *, workers: int | None = None) ->
         metadata=subject.metadata.essentials,
         metadata_copy=recorded_files.of_version(version_dir),
         files=recorded_files.of_files(
-            version_dir, {one.name for some in subject.declared.splits.values() for one in some}
+            version_dir, {one.name for some in subject.splits.values() for one in some}
         ),
     )
     manifest.write(version_dir)

@@ -43,7 +43,7 @@ class Scratch:
         self._done = _lines(journal)
         self._stamps: dict[Path, Json] = {}
 
-    def kept(self, shard: Path, notes: Sequence[Path]) -> list[Issue] | None:
+    def reusable(self, shard: Path, notes: Sequence[Path]) -> list[Issue] | None:
         """Returns the issues that an earlier run found in a shard; None if it must be read.
 
         The files with notes on the shard must be unchanged.
@@ -59,8 +59,8 @@ class Scratch:
         except MALFORMED:
             return None
 
-    def keep(self, shard: Path, issues: Sequence[Issue], notes: Sequence[Path]) -> None:
-        """Records the issues and notes of a shard, unless it has changed since `kept`."""
+    def record(self, shard: Path, issues: Sequence[Issue], notes: Sequence[Path]) -> None:
+        """Records the issues and notes of a shard, unless it has changed since `reusable`."""
         if self._journal is None or _stamp(shard) != self._stamps[shard]:
             return
         line = {
@@ -78,19 +78,15 @@ class Scratch:
 def scratch(
     root: Path | None, path: Path, level: str, identity: JsonObject, *, restart: bool
 ) -> Iterator[Scratch]:
-    """Yields a directory for notes, which is kept if the block raises.
+    """Yields a directory below `root` for notes on a version, which is kept if the block raises.
 
-    Args:
-      root: The directory for all versions; None to keep nothing.
-      path: The directory of the version.
-      level: The level of verification.
-      identity: What the notes depend on besides the shards, as JSON.
-      restart: Whether to discard earlier notes.
+    Without a root, nothing is kept. `identity` is what the notes depend on besides the shards;
+    `restart` discards earlier notes.
     """
     with contextlib.ExitStack() as stack:
         key = hashlib.sha256(f"{os.path.realpath(path)}\0{level}".encode(errors="surrogateescape"))
         directory = root / key.hexdigest()[:32] if root is not None else None
-        if directory is None or not _begun(directory, dict(identity), restart, stack):
+        if directory is None or not _begin(directory, dict(identity), restart, stack):
             yield Scratch(Path(stack.enter_context(tempfile.TemporaryDirectory())))
             return
         yield Scratch(directory, directory / _JOURNAL)
@@ -106,18 +102,18 @@ def metadata_of(version_dir: Path) -> dict[str, str]:
     return found
 
 
-def _begun(
+def _begin(
     directory: Path, identity: JsonObject, restart: bool, stack: contextlib.ExitStack
 ) -> bool:
     """Locks a directory and prepares its journal; returns whether that was possible."""
     root = directory.parent
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _without_old(root)
+        _delete_old(root)
         stack.enter_context(filelock.FileLock(f"{directory}.lock", timeout=_PATIENCE))
         directory.mkdir(exist_ok=True)
         journal = directory / _JOURNAL
-        is_other = restart or _header(journal) != json.loads(json.dumps(identity))
+        is_other = restart or _identity(journal) != json.loads(json.dumps(identity))
         for path in directory.iterdir():
             # Created by checks that run after all shards.
             if path.is_dir():
@@ -125,14 +121,15 @@ def _begun(
             elif is_other:
                 path.unlink()
         # Drops a line that a killed run left incomplete.
-        _write(journal, [identity, *_lines(journal).values()])
+        lines = [identity, *_lines(journal).values()]
+        write_whole(journal, "".join(json.dumps(line) + "\n" for line in lines), fsync=False)
     except (OSError, filelock.Timeout):
         # Not writable, or in use by another run: nothing is kept.
         return False
     return True
 
 
-def _without_old(root: Path) -> None:
+def _delete_old(root: Path) -> None:
     """Deletes directories that have not been used for a while."""
     for lock in root.glob("*.lock"):
         directory = lock.with_suffix("")
@@ -145,7 +142,7 @@ def _without_old(root: Path) -> None:
                 lock.unlink()
 
 
-def _header(journal: Path) -> object:
+def _identity(journal: Path) -> object:
     try:
         with journal.open(encoding="utf-8") as file:
             return json.loads(file.readline())
@@ -164,10 +161,6 @@ def _lines(journal: Path | None) -> dict[str, JsonObject]:
             if line.keys() >= {"shard", "stamp", "issues", "notes"}:
                 found[line["shard"]] = line
     return found
-
-
-def _write(path: Path, lines: Sequence[object]) -> None:
-    write_whole(path, "".join(json.dumps(line) + "\n" for line in lines), fsync=False)
 
 
 def _stamp(shard: Path) -> Json:

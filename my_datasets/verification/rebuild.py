@@ -30,21 +30,14 @@ def rebuild(
 ) -> Content | None:
     """Rebuilds a prepared version with its original options.
 
-    Args:
-      builder: Its builder, with an empty data directory.
-      version_dir: The directory of the existing version.
-      download_dir: The download directory.
-      report: Called with the progress.
-
-    Returns:
-      The content of the new version.
+    `builder` has an empty data directory. Returns the content of the new version.
 
     Raises:
       MyDatasetsError: The build fails.
     """
     declared = Declared.read(version_dir)
-    made = Manifest.read(version_dir)
-    options = dict(made.options) if made else {}
+    manifest = Manifest.read(version_dir)
+    options = dict(manifest.options) if manifest else {}
     counts = {len(shards) for shards in declared.splits.values()}
     config = tfds.download.DownloadConfig(
         # Numbers that differ between splits follow from their sizes.
@@ -52,53 +45,52 @@ def rebuild(
         max_examples_per_split=options.pop("max_examples_per_split", None),
         ignore_duplicates=options.pop("ignore_duplicates", False),
     )
-    ours: dict[str, Any] = {}
+    our_options: dict[str, Any] = {}
     if isinstance(builder, Builder):
-        ours["build_options"] = BuildOptions(report=report, **options)
+        our_options["build_options"] = BuildOptions(report=report, **options)
     builder.download_and_prepare(
-        download_dir=download_dir, download_config=config, file_format=declared.file_format, **ours
+        download_dir=download_dir,
+        download_config=config,
+        file_format=declared.file_format,
+        **our_options,
     )
     again = Path(builder.data_dir)
-    manifest = Manifest.read(again) or adopt(again)
-    return manifest.content
+    return (Manifest.read(again) or adopt(again)).content
 
 
-def compare(said: Content | None, again: Content | None) -> Iterator[Issue]:
+def compare(original: Content | None, again: Content | None) -> Iterator[Issue]:
     """Yields the differences between a version and its rebuild, None without a manifest."""
-    if said is None or again is None:
+    if original is None or again is None:
         yield Issue(
             "not-rebuilt", FILE_NAME, "There is no manifest to compare with.",
             "run my-datasets adopt if TFDS built the version; builds with this package have one",
         )  # fmt: skip
         return
-    if said.schema != again.schema:
+    if original.schema != again.schema:
         yield Issue(
             "other-features", "features.json", "The rebuild has different features.",
-            _FIX, said.schema[:16], again.schema[:16],
+            _FIX, original.schema[:16], again.schema[:16],
         )  # fmt: skip
-    for name in sorted({*said.splits, *again.splits}):
-        if name not in said.splits or name not in again.splits:
-            where = "version" if name in said.splits else "rebuild"
-            yield Issue(
-                "other-splits", f"split {name}", f"Only the {where} has this split.",
-                _FIX,
-            )  # fmt: skip
+    for name in sorted({*original.splits, *again.splits}):
+        if name not in original.splits or name not in again.splits:
+            where = "version" if name in original.splits else "rebuild"
+            yield Issue("other-splits", f"split {name}", f"Only the {where} has this split.", _FIX)
             continue
-        yield from _split(name, said.splits[name], again.splits[name])
+        yield from _split(name, original.splits[name], again.splits[name])
 
 
-def _split(name: str, said: SplitContent, again: SplitContent) -> Iterator[Issue]:
-    if said.ordered != again.ordered:
-        same = said.unordered == again.unordered
+def _split(name: str, original: SplitContent, again: SplitContent) -> Iterator[Issue]:
+    if original.ordered != again.ordered:
+        same = original.unordered == again.unordered
         yield Issue(
             "other-order" if same else "other-examples", f"split {name}",
             "The rebuild has the same examples in a different order." if same else
             "The rebuild has different examples.",
-            _FIX, f"{said.examples:,} examples, digest {said.ordered[:16]}",
+            _FIX, f"{original.examples:,} examples, digest {original.ordered[:16]}",
             f"{again.examples:,} examples, digest {again.ordered[:16]}",
         )  # fmt: skip
         return
-    files = {one.name: one.sha256 for one in said.shards}
+    files = {one.name: one.sha256 for one in original.shards}
     found = {one.name: one.sha256 for one in again.shards}
     if files.keys() != found.keys():
         yield Issue(

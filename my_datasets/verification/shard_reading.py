@@ -6,13 +6,14 @@ features.
 
 import contextlib
 import errno
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, Protocol
 
 from my_datasets.comparison import examine
-from my_datasets.comparison.version_metadata import ANEW, ComparedVersion
+from my_datasets.comparison.version_metadata import REBUILD, ComparedVersion
 from my_datasets.core.issue import Issue
 from my_datasets.errors import DiskFullError
 from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError
@@ -21,22 +22,98 @@ from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example import canonical
 from my_datasets.records.tf_example.columns import UnreadableRecordError
 from my_datasets.storage import regular_files
-from my_datasets.verification import checkpoint, observer
-from my_datasets.verification.checks import files
-from my_datasets.verification.observer import ExampleObserver, Take
-from my_datasets.verification.report import Level
+from my_datasets.verification import checkpoint, file_checks
+
+# Takes the decoded values of some examples, nested like the features, in order.
+OnExamples = Callable[[Any], None]
+
+
+class ExampleObserver(Protocol):
+    """Writes notes on examples, to one file per shard.
+
+    `repr` must show all that the notes depend on besides the shard: a later run may reuse them.
+    """
+
+    @property
+    def name(self) -> str:
+        """A short unique name, for files."""
+
+    def noting(self, target: Path) -> AbstractContextManager[OnExamples]:
+        """Returns a function that takes a shard's examples, and writes notes to a file."""
+
+
+@dataclass(frozen=True)
+class ObservedShard:
+    """A shard whose examples were all decoded; paths of its notes begin with `notes`."""
+
+    path: Path
+    file_format: str
+    examples: int
+    notes: Path
+
+    def of(self, observer: ExampleObserver) -> Path:
+        """Returns the file of a observer's notes."""
+        return file_of(self.notes, observer)
+
+    def record(self, row: int) -> bytes:
+        """Reads a record again.
+
+        Raises:
+          IndexError: The shard no longer has this record.
+        """
+        begin = 0
+        for records in shard_reader.records(self.path, self.file_format):
+            if row < begin + len(records):
+                return records[row - begin]
+            begin += len(records)
+        raise IndexError(row)
+
+
+class Check(Protocol):
+    """A check of the notes on all shards."""
+
+    @property
+    def observers(self) -> Sequence[ExampleObserver]:
+        """The observers that write the notes."""
+
+    @property
+    def not_checked(self) -> Sequence[str]:
+        """What could not be checked, and why; complete after `issues`."""
+
+    def issues(self, splits: Mapping[str, Sequence[ObservedShard]]) -> Iterator[Issue]:
+        """Yields issues, given the shards of each split in order."""
+
+
+def file_of(notes: Path, observer: ExampleObserver) -> Path:
+    """Returns the file of a observer's notes, given the prefix of such files."""
+    return notes.with_name(f"{notes.name}.{observer.name}")
+
+
+def place(shards: Sequence[ObservedShard], number: int) -> tuple[ObservedShard, int]:
+    """Returns the shard of a split's example, and its row in the shard."""
+    for shard in shards:
+        if number < shard.examples:
+            return shard, number
+        number -= shard.examples
+    raise IndexError(number)
+
+
+def shown(shards: Sequence[ObservedShard], number: int) -> str:
+    """Returns the place of a split's example, for a message."""
+    shard, row = place(shards, number)
+    return f"{shard.path.name}, record {row:,}"
+
 
 # The maximum number of issues per shard.
 _MOST_ISSUES = 5
 # Records that are decoded together.
 _AT_ONCE = 256
 
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 # Issues of shards that cannot be read; there is no second issue for them.
 NOT_TO_BE_READ = frozenset({"missing-shard", "link", "no-file", "unreadable-shard"})
 
 
-def check(
+def check_shard(
     path: Path, file_format: str, examples: int, sha256: str | None, known: Mapping[str, str]
 ) -> Iterator[Issue]:
     """Yields the issues of a shard; reads all of it.
@@ -46,13 +123,13 @@ def check(
     found = regular_files.sha256_of(path) if sha256 is not None else None
     if found is not None and found == sha256:
         if not index.is_of(path):
-            yield files.stale_index(path, "other offsets")
+            yield file_checks.stale_index(path, "other offsets")
         return
     other = known.get(found) if found is not None else None
     if other is not None:
         yield Issue(
             "swapped-shard", path.name, "The file is another shard of this version.",
-            f"rename the shards, or {ANEW}", found=other,
+            f"rename the shards, or {REBUILD}", found=other,
         )  # fmt: skip
         return
     count = 0
@@ -67,22 +144,22 @@ def check(
     if count != examples:
         yield Issue(
             "count", path.name, "The number of records differs from the metadata.",
-            ANEW, f"{examples:,} records", f"{count:,} records",
+            REBUILD, f"{examples:,} records", f"{count:,} records",
         )  # fmt: skip
     elif not index.is_of(path):
-        yield files.stale_index(path, "other offsets")
+        yield file_checks.stale_index(path, "other offsets")
     if count == examples and sha256 is not None and found is not None:
         yield Issue(
             "other-bytes", path.name,
             "The shard differs from the manifest, although no record is damaged.",
-            ANEW, f"SHA-256 {sha256[:16]}", found[:16],
+            REBUILD, f"SHA-256 {sha256[:16]}", found[:16],
         )  # fmt: skip
 
 
 def damaged(path: Path, error: shard_reader.DamagedError) -> Issue:
     """Returns the issue of a damaged shard."""
     where = f", byte {error.at:,}" if error.at is not None else ""
-    return Issue("damaged", f"{path.name}, record {error.row:,}{where}", error.reason, ANEW)
+    return Issue("damaged", f"{path.name}, record {error.row:,}{where}", error.reason, REBUILD)
 
 
 def check_examples(
@@ -90,31 +167,29 @@ def check_examples(
     file_format: str,
     decoder: Decoder | None,
     hashes: BinaryIO,
-    takers: Sequence[Take] = (),
+    callbacks: Sequence[OnExamples] = (),
 ) -> list[Issue]:
-    """Returns the issues of a shard's examples.
+    """Returns the issues of a shard's examples; without a decoder, they are only hashed.
 
-    Args:
-      path: The shard.
-      file_format: Its format.
-      decoder: Decodes examples; None to hash them only.
-      hashes: A file for their hashes, up to the first damage.
-      takers: Called with the values of examples that match the features.
+    The hashes are written up to the first damage. The callbacks get the values of examples that
+    match the features.
     """
     issues: list[Issue] = []
-    row = mismatches = 0
+    row = 0
     try:
         for records in shard_reader.records(path, file_format):
             hashes.write(canonical.hashes(records).data)
-            for begin in range(0, len(records) if decoder else 0, _AT_ONCE):
-                values, wrong = _decoded(decoder, records[begin : begin + _AT_ONCE])
-                if wrong is None:
-                    for take in takers:
-                        take(values)
+            for begin in range(0, len(records), _AT_ONCE):
+                if decoder is None:
+                    break
+                try:
+                    values = decoder(RecordBatch.of(records[begin : begin + _AT_ONCE]))
+                except FeatureMismatchError as error:
+                    if len(issues) < _MOST_ISSUES:
+                        issues.append(_mismatch_issue(path, row + begin, error))
                     continue
-                mismatches += 1
-                if mismatches <= _MOST_ISSUES:
-                    issues.append(_mismatch_issue(path, row + begin, wrong))
+                for callback in callbacks:
+                    callback(values)
             row += len(records)
     except shard_reader.UnknownFormatError as error:
         issues.append(
@@ -129,27 +204,17 @@ def check_examples(
         issues.append(
             Issue(
                 "no-example", f"{path.name}, record {row + error.row:,}",
-                "The record is not a tf.Example.", ANEW, found=error.reason,
+                "The record is not a tf.Example.", REBUILD, found=error.reason,
             )
         )  # fmt: skip
     return issues
-
-
-def _decoded(
-    decoder: Decoder | None, records: Sequence[bytes]
-) -> tuple[object, FeatureMismatchError | None]:
-    """Returns the values of some records, or the first error."""
-    try:
-        return decoder(RecordBatch.of(records)) if decoder is not None else None, None
-    except FeatureMismatchError as error:
-        return None, error
 
 
 def _mismatch_issue(path: Path, begin: int, error: FeatureMismatchError) -> Issue:
     feature = f", feature {error.feature}" if error.feature else ""
     return Issue(
         "misfit", f"{path.name}, record {begin + error.rows[0]:,}{feature}",
-        "The example does not match the features.", ANEW, error.expected, error.found,
+        "The example does not match the features.", REBUILD, error.expected, error.found,
     )  # fmt: skip
 
 
@@ -169,21 +234,21 @@ class Worker:
     def __init__(
         self,
         subject: ComparedVersion,
-        level: Level,
+        is_deep: bool,
         decoder: Decoder | None,
         directory: Path,
-        watches: Sequence[ExampleObserver],
+        observers: Sequence[ExampleObserver],
     ) -> None:
         """Reads nothing yet; without a decoder, examples are only hashed."""
         self._subject = subject
-        self._level = level
+        self._is_deep = is_deep
         self._decoder = decoder
         self._directory = directory
-        self._watches = watches
-        said = subject.content
-        made = [one for split in said.splits.values() for one in split.shards] if said else []
-        self._sha256 = {one.name: one.sha256 for one in made}
-        self._known = {one.sha256: one.name for one in made}
+        self._watches = observers
+        recorded = subject.content.splits.values() if subject.content else ()
+        shards = [one for split in recorded for one in split.shards]
+        self._sha256 = {one.name: one.sha256 for one in shards}
+        self._known = {one.sha256: one.name for one in shards}
 
     def handle(self, task: Task) -> list[Issue]:
         """Returns the issues of a shard, and writes notes on its examples."""
@@ -191,23 +256,27 @@ class Worker:
         form = self.file_format
         try:
             issues = list(
-                check(path, form, task.examples, self._sha256.get(task.name), self._known)
+                check_shard(path, form, task.examples, self._sha256.get(task.name), self._known)
             )
-            if self._level is Level.DEEP:
+            if self._is_deep:
                 is_damaged = any(issue.code == "damaged" for issue in issues)
                 with contextlib.ExitStack() as stack:
                     notes = self.hashes_of(task)
                     hashes = stack.enter_context(notes.open("wb"))
-                    takers = [
-                        stack.enter_context(watch.noting(observer.file_of(notes, watch)))
-                        for watch in self._watches
+                    callbacks = [
+                        stack.enter_context(observer.noting(file_of(notes, observer)))
+                        for observer in self._watches
                     ]
-                    more = check_examples(path, form, self._decoder, hashes, takers)
+                    more = check_examples(path, form, self._decoder, hashes, callbacks)
                 issues += [] if is_damaged else more
         except OSError as error:
-            if error.errno in _FULL:  # only notes are written
-                raise _no_room(self._directory) from error
-            return [files.denied(path, error)]
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):  # only notes are written
+                raise DiskFullError(
+                    f"The disk is full: cannot write notes on the examples to {self._directory}.",
+                    "They take 32 bytes per example, and more for near-duplicates.",
+                    fix="free some space there, or set MY_DATASETS_HOME to another directory",
+                ) from error
+            return [file_checks.denied(path, error)]
         return issues
 
     def finish(self) -> None:
@@ -229,16 +298,14 @@ class Worker:
     def notes_of(self, task: Task) -> list[Path]:
         """Returns all files of notes on a shard."""
         notes = self.hashes_of(task)
-        if self._level is not Level.DEEP:
+        if not self._is_deep:
             return []
-        return [notes, *(observer.file_of(notes, watch) for watch in self._watches)]
+        return [notes, *(file_of(notes, observer) for observer in self._watches)]
 
 
 def tasks(subject: ComparedVersion, not_to_be_read: set[str]) -> list[Task]:
     """Returns the readable shards of a version."""
-    if subject.declared is None:
-        return []
-    shards = [one for some in subject.declared.splits.values() for one in some]
+    shards = [one for some in subject.splits.values() for one in some]
     return [
         Task(number, one.name, one.examples, (subject.path / one.name).stat().st_size)
         for number, one in enumerate(shards)
@@ -252,7 +319,7 @@ def with_checkpoint(
     """Yields the issues of each shard, and whether an earlier run found them."""
     left = []
     for task in tasks:
-        result = scratch.kept(worker.path_of(task), worker.notes_of(task))
+        result = scratch.reusable(worker.path_of(task), worker.notes_of(task))
         if result is None:
             left.append(task)
         else:
@@ -263,13 +330,5 @@ def with_checkpoint(
     ):  # fmt: skip
         # Reasons that prevent reading may disappear, so they are not kept.
         if not any(issue.code in NOT_TO_BE_READ for issue in found):
-            scratch.keep(worker.path_of(task), found, worker.notes_of(task))
+            scratch.record(worker.path_of(task), found, worker.notes_of(task))
         yield task, found, False
-
-
-def _no_room(directory: Path) -> DiskFullError:
-    return DiskFullError(
-        f"The disk is full: cannot write notes on the examples to {directory}.",
-        "They take 32 bytes per example, and more for near-duplicates.",
-        fix="free some space there, or set MY_DATASETS_HOME to another directory",
-    )

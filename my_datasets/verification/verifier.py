@@ -3,6 +3,8 @@
 import os
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 
 from my_datasets._version import __version__
@@ -23,13 +25,74 @@ from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.metadata import content
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.resolving.lock import Lock
-from my_datasets.verification import checkpoint, shard_reading
-from my_datasets.verification.checks import files, metadata, statistics
-from my_datasets.verification.near_duplicates.check import NearDuplicateCheck, NearDuplicates
-from my_datasets.verification.observer import Check, ObservedShard
-from my_datasets.verification.report import Level, Report
-from my_datasets.verification.shard_reading import Worker
-from my_datasets.verification.splits.split_check import SplitDeclarations
+from my_datasets.verification import checkpoint, file_checks, shard_reading, value_checks
+from my_datasets.verification.near_duplicates import NearDuplicateCheck, NearDuplicates
+from my_datasets.verification.shard_reading import Check, ObservedShard, Worker
+from my_datasets.verification.split_checks import SplitDeclarations
+
+
+class Level(StrEnum):
+    """How much to verify.
+
+    `FAST` compares metadata, names and sizes, and reads no shard. `BYTES` reads all shards and
+    compares their SHA-256, or each record's checksum if that is unknown or different. `DEEP` also
+    parses each example, and compares digests.
+    """
+
+    FAST = "fast"
+    BYTES = "bytes"
+    DEEP = "deep"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The result of verifying a version.
+
+    Attributes:
+      name: The version's full name.
+      path: Its directory.
+      level: How much was verified.
+      issues: The problems found, errors first.
+      examples: Its declared number of examples.
+      bytes: The size of the verified shards.
+      digest: The digest of the data, after deep verification without errors; else None.
+      not_checked: What could not be checked, and why.
+      seconds: The duration.
+      was_rebuilt: Whether it was compared with a rebuild.
+      signed_by: The fingerprint of the trusted key that signed it; None if it was not checked or
+        there is none.
+      resumed: The number of shards that an interrupted earlier run had verified.
+    """
+
+    name: str
+    path: str
+    level: Level
+    issues: tuple[Issue, ...]
+    examples: int
+    bytes: int
+    digest: str | None
+    not_checked: tuple[str, ...]
+    seconds: float
+    was_rebuilt: bool = False
+    resumed: int = 0
+    signed_by: str | None = None
+
+    @property
+    def is_good(self) -> bool:
+        """Whether there are no errors."""
+        return not any(issue.severity is Severity.ERROR for issue in self.issues)
+
+    def to_json(self) -> dict[str, object]:
+        """Returns the report as JSON."""
+        return {
+            "name": self.name, "path": self.path, "level": self.level.value, "good": self.is_good,
+            "examples": self.examples, "bytes": self.bytes, "digest": self.digest,
+            "not_checked": list(self.not_checked), "rebuilt": self.was_rebuilt,
+            "resumed": self.resumed, "signed_by": self.signed_by,
+            "seconds": round(self.seconds, 3),
+            "issues": [issue.to_json() for issue in self.issues],
+        }  # fmt: skip
+
 
 _OLD_MANIFEST = (
     "sidecars of shards; description, citation and other texts of the metadata; classes of "
@@ -80,60 +143,76 @@ def verify(
             fix="name a reference such as digits, or a directory as shown by my-datasets info",
         )
     subject = ComparedVersion.read(path)
-    issues = [*subject.issues, *metadata.check(subject)]
-    issues += files.check(subject, read=level is not Level.FAST)
-    issues += [*statistics.check_noted_constraints(subject), *statistics.check_drift(subject)]
+    issues = [*subject.issues, *file_checks.check_metadata(subject)]
+    issues += file_checks.check_files(subject, read=level is not Level.FAST)
+    issues += [*value_checks.check_noted_constraints(subject), *value_checks.check_drift(subject)]
     issues += _locked(subject, lock)
     not_checked: list[str] = []
-    made = subject.manifest
-    if made is not None and made.content is not None and not made.metadata_copy:
+    if subject.content is not None and not subject.recorded.metadata_copy:
         not_checked.append(_OLD_MANIFEST)
     tasks = shard_reading.tasks(
         subject, {i.node for i in issues if i.code in shard_reading.NOT_TO_BE_READ}
     )
+    shards = [one for some in subject.splits.values() for one in some]
     digest, resumed = None, 0
     if level is not Level.FAST:
         decoder = _decoder(subject, not_checked) if level is Level.DEEP else None
         checks = _checks(subject, decoder, near_duplicates) if level is Level.DEEP else []
-        watches = [watch for check in checks for watch in check.watches]
+        observers = [observer for check in checks for observer in check.observers]
         identity = {
             "software": __version__,
             "metadata": checkpoint.metadata_of(path),
             "decoded": decoder is not None,
-            "watches": [repr(watch) for watch in watches],
+            "watches": [repr(observer) for observer in observers],
         }
         with checkpoint.scratch(
             resume_dir, path, level.value, identity, restart=restart
         ) as scratch:
-            worker = Worker(subject, level, decoder, scratch.directory, watches)
+            worker = Worker(subject, level is Level.DEEP, decoder, scratch.directory, observers)
             done, total = 0, sum(task.size for task in tasks)
-            for task, result, was_kept in shard_reading.with_checkpoint(
+            for task, result, is_resumed in shard_reading.with_checkpoint(
                 tasks, worker, workers or cores(), scratch
             ):
                 issues += result
-                resumed += was_kept
+                resumed += is_resumed
                 done += task.size
                 report(Progress(task.name, done, total))
             are_read = all(worker.hashes_of(task).exists() for task in tasks)
-            if level is Level.DEEP and are_read and len(tasks) == _declared(subject):
+            if level is Level.DEEP and are_read and len(tasks) == len(shards):
                 paths = {task.name: worker.hashes_of(task) for task in tasks}
-                splits = _by_split(subject, paths)
-                is_whole = not any(i.severity is Severity.ERROR for i in issues)
-                if is_whole:
-                    issues += statistics.check_digests(subject.content, splits)
-                    noted = _noted(subject, worker, tasks)
-                    issues += [issue for check in checks for issue in check.issues(noted)]
+                splits = {
+                    name: HashFiles(paths[one.name] for one in some)
+                    for name, some in subject.splits.items()
+                }
+                if not _has_errors(issues):
+                    issues += value_checks.check_digests(subject.content, splits)
+                    observed = {
+                        name: [
+                            ObservedShard(
+                                path / one.name, worker.file_format, one.examples, paths[one.name]
+                            )
+                            for one in some
+                        ]
+                        for name, some in subject.splits.items()
+                    }
+                    issues += [issue for check in checks for issue in check.issues(observed)]
                     again = scratch.directory / "constraints"
-                    issues += statistics.check_constraints_again(subject, again, workers or cores())
-                if not any(i.severity is Severity.ERROR for i in issues):
+                    issues += value_checks.check_constraints_again(
+                        subject, again, workers or cores()
+                    )
+                if not _has_errors(issues):
                     digest = _digest(subject, splits)
         not_checked += [note for check in checks for note in check.not_checked]
     issues.sort(key=lambda issue: (issue.severity is not Severity.ERROR, issue.node))
     return Report(
-        subject.name, str(path), level, tuple(issues), _examples(subject),
+        subject.name, str(path), level, tuple(issues), sum(one.examples for one in shards),
         sum(task.size for task in tasks), digest, tuple(not_checked), time.monotonic() - began,
         resumed=resumed,
     )  # fmt: skip
+
+
+def _has_errors(issues: Sequence[Issue]) -> bool:
+    return any(issue.severity is Severity.ERROR for issue in issues)
 
 
 def _locked(subject: ComparedVersion, lock: Lock | None) -> Iterator[Issue]:
@@ -168,41 +247,10 @@ def _checks(
 ) -> list[Check]:
     """Returns the checks that run after all examples were decoded."""
     tree = decoder.tree if decoder else None
-    found: list[Check] = [SplitDeclarations(subject.manifest, tree)]
+    found: list[Check] = [SplitDeclarations(subject.recorded, tree)]
     if near_duplicates is not None:
-        splits = len(subject.declared.splits) if subject.declared else 0
-        found.append(NearDuplicateCheck(near_duplicates, tree, splits))
+        found.append(NearDuplicateCheck(near_duplicates, tree, len(subject.splits)))
     return found
-
-
-def _noted(
-    subject: ComparedVersion, worker: shard_reading.Worker, tasks: Sequence[shard_reading.Task]
-) -> dict[str, list[ObservedShard]]:
-    """Returns the shards of each split with their notes."""
-    declared = subject.declared
-    if declared is None:
-        return {}
-    by_name = {
-        task.name: ObservedShard(
-            subject.path / task.name, declared.file_format, task.examples, worker.hashes_of(task)
-        )
-        for task in tasks
-    }
-    return {name: [by_name[one.name] for one in some] for name, some in declared.splits.items()}
-
-
-def _declared(subject: ComparedVersion) -> int:
-    return sum(map(len, subject.declared.splits.values())) if subject.declared else 0
-
-
-def _examples(subject: ComparedVersion) -> int:
-    splits = subject.declared.splits.values() if subject.declared else ()
-    return sum(one.examples for some in splits for one in some)
-
-
-def _by_split(subject: ComparedVersion, found: dict[str, Path]) -> dict[str, HashFiles]:
-    splits = subject.declared.splits if subject.declared else {}
-    return {name: HashFiles(found[one.name] for one in some) for name, some in splits.items()}
 
 
 def _digest(subject: ComparedVersion, splits: dict[str, HashFiles]) -> str:

@@ -13,8 +13,7 @@ from my_datasets.catalog.site.render import write
 from my_datasets.comparison.diff import diff
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.model.rollback_state import RollbackState
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 from tests import browsers
 
 pytestmark = pytest.mark.integration

@@ -16,7 +16,7 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.statistics.distribution import Distribution
 from my_datasets.statistics.drift import drifted
 from my_datasets.statistics.numbers import summary_of
-from my_datasets.verification.report import Level, Report
+from my_datasets.verification.verifier import Level, Report
 from tests.building.engines.builds import build
 from tests.catalog.markup import HOSTILE, require_harmless
 from tests.statistics import rows

@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from my_datasets.cli.main import cli
-from my_datasets.cli.output import size
+from my_datasets.cli.options import size
 
 
 def test_what_is_no_size_is_an_error_of_the_command_line():

@@ -190,13 +190,13 @@ def test_an_interrupted_run_goes_on(data_dir, tmp_path):
     slow = (
         "import os, signal, sys\n"
         "from my_datasets.verification import shard_reading\n"
-        "check, done = shard_reading.check, []\n"
+        "check, done = shard_reading.check_shard, []\n"
         "def slow(*arguments):\n"
         "    if len(done) == 2:\n"
         "        os.kill(os.getpid(), signal.SIGINT)\n"
         "    done.append(1)\n"
         "    return check(*arguments)\n"
-        "shard_reading.check = slow\n"
+        "shard_reading.check_shard = slow\n"
         "from my_datasets.cli.main import main\n"
         "main()\n"
     )

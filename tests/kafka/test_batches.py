@@ -14,7 +14,7 @@ from my_datasets.errors import (
     QuarantineError,
     StreamError,
 )
-from my_datasets.kafka.consumer.offsets import TopicPosition
+from my_datasets.kafka.offsets import TopicPosition
 from my_datasets.kafka.stream import stream
 from tests.kafka.examples import FEATURES, example, ids, numbered
 from tests.kafka.kafka import produce
@@ -260,7 +260,7 @@ def test_options_that_kafka_does_not_take(mock_topic):
 
 
 def test_no_broker_is_an_error_that_names_it(monkeypatch):
-    from my_datasets.kafka.consumer import connection
+    from my_datasets.kafka import connection
 
     monkeypatch.setattr(connection, "ANSWER_SECONDS", 0.5)
     with pytest.raises(StreamError, match=r"kafka://127\.0\.0\.1:1/t cannot be read") as caught:

@@ -8,7 +8,7 @@ from confluent_kafka import TopicPartition
 
 import my_datasets
 from my_datasets.errors import LostMessagesError, StreamUnavailableError
-from my_datasets.kafka.consumer import consumer_thread
+from my_datasets.kafka import consumer_thread
 from my_datasets.kafka.stream import stream
 from tests.kafka.examples import FEATURES, ids, numbered
 from tests.kafka.kafka import DEADLINE, produce

@@ -12,10 +12,10 @@ import tensorflow_datasets as tfds
 from my_datasets.builders.encode.encoder import ExampleEncoder
 from my_datasets.errors import FeatureError, InvalidOptionError
 from my_datasets.input_pipeline.decode.decoder import Decoder
-from my_datasets.kafka.decode import payloads
-from my_datasets.kafka.decode.decoder import Decoding
-from my_datasets.kafka.decode.features import DecodedFeatures, check_shapes, described
-from my_datasets.kafka.decode.values import MessageValues
+from my_datasets.kafka import payloads
+from my_datasets.kafka.decoder import Decoding
+from my_datasets.kafka.features import DecodedFeatures, check_shapes, described
+from my_datasets.kafka.payloads import MessageValues
 from my_datasets.kafka.stream import parser_of
 from tests.kafka.examples import FEATURES, example, numbered, records
 
@@ -35,10 +35,10 @@ SCHEMA = {
 def decoding(payload, features=FEATURES, schema=None):
     found = described(features)
     parser = parser_of(payload, found.tree, schema)
-    made = payloads.ExamplePayloads()
+    transcoder = None
     if parser is not None:
-        made = payloads.Objects(parser, ExampleEncoder(found.loaded()))
-    whole = Decoding(made, Decoder(found.tree))
+        transcoder = payloads.Transcoder(parser, ExampleEncoder(found.loaded()))
+    whole = Decoding(Decoder(found.tree), transcoder)
     return lambda values: whole(MessageValues.of(values))
 
 
@@ -61,7 +61,7 @@ def same(a, b):
 
 def test_json_and_avro_are_what_the_same_examples_are_as_records():
     wanted = decoding("example")(numbered(range(50)))
-    assert wanted.misfitting == ()
+    assert wanted.undecodable == ()
     as_json = [json.dumps(example(n)).encode() for n in range(50)]
     same(decoding("json")(as_json).columns, wanted.columns)
     as_avro = [avro(example(n)) for n in range(50)]
@@ -70,9 +70,9 @@ def test_json_and_avro_are_what_the_same_examples_are_as_records():
     framed = [b"\0" + (7).to_bytes(4, "big") + one for one in as_avro]
     two = {7: json.dumps(SCHEMA), 9: SCHEMA}
     same(decoding("avro", schema=two)(framed).columns, wanted.columns)
-    (found,) = decoding("avro", schema={9: SCHEMA})(framed[:1]).misfitting
+    (found,) = decoding("avro", schema={9: SCHEMA})(framed[:1]).undecodable
     assert (found.expected, found.found) == ("one of the schemas [9]", "schema 7")
-    (found,) = decoding("avro", schema={9: SCHEMA})([b""]).misfitting
+    (found,) = decoding("avro", schema={9: SCHEMA})([b""]).undecodable
     assert found.expected == "Avro with the number of a schema"
 
 
@@ -102,7 +102,7 @@ def test_what_does_not_fit_is_told_apart_and_says_which_feature(change, feature,
     found = decoding("json")(values)
     assert found.rows.tolist() == [0, 1, 2, 3, 5, 6, 7, 8]
     assert found.columns["id"].tolist() == found.rows.tolist()
-    (one,) = found.misfitting
+    (one,) = found.undecodable
     assert one.row == 4
     assert one.feature == feature
     assert one.found
@@ -113,7 +113,7 @@ def test_what_does_not_fit_is_told_apart_and_says_which_feature(change, feature,
 def test_what_is_no_json_of_an_example_is_told_apart(value):
     good = json.dumps(example(0)).encode()
     found = decoding("json")([good, value, good])
-    assert [one.row for one in found.misfitting] == [1]
+    assert [one.row for one in found.undecodable] == [1]
     assert found.rows.tolist() == [0, 2]
 
 
@@ -121,7 +121,7 @@ def test_what_is_no_avro_is_told_apart():
     good = avro(example(0))
     for value in (b"", good[:-1], good + b"x", b"\xff" * 30):
         found = decoding("avro", schema=SCHEMA)([good, value])
-        assert [one.row for one in found.misfitting] == [1]
+        assert [one.row for one in found.undecodable] == [1]
     with pytest.raises(InvalidOptionError, match="The Avro schema is invalid"):
         decoding("avro", schema="{}")
     with pytest.raises(InvalidOptionError, match="The Avro schema is invalid"):
@@ -147,8 +147,8 @@ def test_images_are_files_in_base64_or_pixels_but_never_paths(tmp_path):
     ]
     found = decoding("json", IMAGES)(values)
     np.testing.assert_array_equal(found.columns["image"], [pixels, pixels])
-    assert [one.row for one in found.misfitting] == [2, 3]
-    assert {one.feature for one in found.misfitting} == {"image"}
+    assert [one.row for one in found.undecodable] == [2, 3]
+    assert {one.feature for one in found.undecodable} == {"image"}
 
 
 def test_nested_features():
@@ -167,7 +167,7 @@ def test_nested_features():
     ]
     wanted = decoding("example", features)(records(values, tfds.features.FeaturesDict(features)))
     found = decoding("json", features)([json.dumps(one).encode() for one in values])
-    assert found.misfitting == ()
+    assert found.undecodable == ()
     same(found.columns["outer"], wanted.columns["outer"])
     same(found.columns["pairs"], wanted.columns["pairs"])
     assert [[r.tolist() for r in rows] for rows in found.columns["ragged"].rows()] == [
@@ -184,7 +184,7 @@ def test_which_record_is_wrong_is_not_guessed():
     values = [bad.SerializeToString(), *numbered(range(1, 40))]
     found = decoding("example")(values)
     assert found.rows.tolist() == list(range(1, 40))
-    assert [one.row for one in found.misfitting] == [0]
+    assert [one.row for one in found.undecodable] == [0]
 
 
 @pytest.mark.parametrize(

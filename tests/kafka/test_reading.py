@@ -2,7 +2,7 @@
 
 import pytest
 
-from my_datasets.kafka.options import TopicRange
+from my_datasets.kafka.offsets import TopicRange
 
 
 def reading(**options):

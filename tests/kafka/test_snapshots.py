@@ -229,7 +229,7 @@ def test_a_range_that_retention_has_cut_is_an_error(filled, broker, tmp_path):
 
 def test_retention_that_cuts_while_it_is_read_is_an_error(filled, tmp_path, broker):
     from my_datasets.kafka import offset_ranges
-    from my_datasets.kafka.consumer.connection import Connection, TopicAddress
+    from my_datasets.kafka.connection import Connection, TopicAddress
 
     unit = offset_ranges.OffsetRange("c", filled.rpartition("/")[2], 0, 50, 100, "")
     admin = broker.admin()

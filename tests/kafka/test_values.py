@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from my_datasets.kafka.decode.values import MessageValues, Pieces
+from my_datasets.kafka.payloads import MessageValues, Pieces
 from my_datasets.records.tf_example.columns import PADDING
 
 VALUES = st.lists(st.one_of(st.none(), st.binary(max_size=30)), max_size=12)
@@ -13,7 +13,7 @@ VALUES = st.lists(st.one_of(st.none(), st.binary(max_size=30)), max_size=12)
 def same(values, wanted):
     assert len(values) == len(wanted)
     assert list(values) == [one or b"" for one in wanted]
-    assert values.are_there.tolist() == [one is not None for one in wanted]
+    assert values.are_present.tolist() == [one is not None for one in wanted]
     records = values.records
     places = zip(records.starts.tolist(), records.stops.tolist(), strict=True)
     assert [records.text[a:b] for a, b in places] == [one or b"" for one in wanted]

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from my_datasets.cli import release_info
+from my_datasets.cli.commands.inspect import info
 from my_datasets.errors import CorruptReleaseError
 from my_datasets.publishing.describe_release import describe
 from my_datasets.publishing.publisher import publish
@@ -53,7 +53,7 @@ def test_only_metadata_come(store):
 
 
 def test_the_terminal_obeys_nothing_in_it(store, capsys):
-    release_info.show(describe("released", store))
+    info.show_release(describe("released", store))
     told = capsys.readouterr().out
     assert "[bold]really[/bold]" in told
     assert all(one.isprintable() or one == "\n" for one in told)

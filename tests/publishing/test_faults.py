@@ -23,8 +23,7 @@ from my_datasets.publishing.puller import pull
 from my_datasets.publishing.upload import Outcome
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 from tests.publishing import made
 from tests.publishing.apart import Apart, Looking, LookingHere, seconds_of
 from tests.publishing.faulty import Proxy

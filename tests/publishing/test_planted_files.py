@@ -43,8 +43,7 @@ from my_datasets.storage.regular_files import replaced, write_whole
 from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.shard_cache import RemoteFile, ShardCache
 from my_datasets.verification.adopt import adopt
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 from tests.publishing import made
 from tests.publishing.test_puller import Counting, forged, same_as_built
 

@@ -39,8 +39,7 @@ from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore
 from my_datasets.verification.adopt import adopt
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 from tests.publishing import made
 from tests.publishing.web import serving
 

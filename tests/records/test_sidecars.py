@@ -20,8 +20,7 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.sidecars import Sidecar
 from my_datasets.publishing.upload import Outcome
 from my_datasets.records import index, keys
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 from tests.building.engines import toys
 from tests.building.engines.builds import build
 from tests.golden.sidecars_named_after_shards import Golden

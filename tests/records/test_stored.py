@@ -11,8 +11,7 @@ import pytest
 from my_datasets.comparison import examine
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import parquet_pages, shard_reader
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 from tests.building.engines import toys
 from tests.building.engines.builds import build, shards
 

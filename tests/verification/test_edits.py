@@ -19,8 +19,7 @@ from my_datasets.metadata import manifest
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import index, keys
 from my_datasets.verification.adopt import adopt
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 from tests.building.engines import toys
 from tests.publishing.web import serving
 

@@ -16,8 +16,7 @@ from my_datasets.errors import DiskFullError
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.records import index
 from my_datasets.verification import checkpoint, shard_reading, verifier
-from my_datasets.verification.report import Level
-from my_datasets.verification.verifier import verify
+from my_datasets.verification.verifier import Level, verify
 from tests.building.engines import toys
 from tests.building.engines.builds import build
 from tests.waiting import until

@@ -32,11 +32,11 @@ def command(host: str, port: int) -> None:
     Example: my-datasets beam-worker --port 50000
     """
     from my_datasets.building.engines.beam import workers as worker_pool
-    from my_datasets.cli.output import echo, quiet_tensorflow
+    from my_datasets.cli import output
 
-    quiet_tensorflow()
+    output.quiet_tensorflow()
     address, server, pool = worker_pool.start_pool(host, port)
-    echo(f"Waiting for runners at {address}; stop with Ctrl-C")
+    output.echo(f"Waiting for runners at {address}; stop with Ctrl-C")
     try:
         server.wait_for_termination()
     except KeyboardInterrupt:
@@ -66,14 +66,14 @@ def worker(
     worker_id = worker_id.strip("'")  # Prism quotes it as for a shell
     os.environ["WORKER_ID"] = worker_id  # read when Beam is imported
     from my_datasets.building.engines.beam import workers
-    from my_datasets.cli.output import quiet_tensorflow, report_error
+    from my_datasets.cli import output
     from my_datasets.errors import MyDatasetsError
 
-    quiet_tensorflow()
+    output.quiet_tensorflow()
     try:
         workers.run_worker(
             worker_id, provision_endpoint, control=control_endpoint, logs=logging_endpoint
         )
     except MyDatasetsError as error:
-        report_error(error)
+        output.report_error(error)
         raise SystemExit(1) from None

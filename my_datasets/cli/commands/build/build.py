@@ -11,29 +11,7 @@ from typing import TYPE_CHECKING, Any
 import rich_click as click
 
 from my_datasets.building.progress import BuildProgress
-from my_datasets.cli.options import (
-    import_modules,
-    imports_option,
-    max_memory_option,
-    max_quarantined_option,
-    mirror_option,
-    quiet_option,
-    resume_option,
-    version_gate_option,
-)
-from my_datasets.cli.output import (
-    PathOrAddress,
-    bold,
-    console,
-    data_dir_option_of,
-    error_console,
-    human_size,
-    json_option,
-    print_json,
-    quiet_tensorflow,
-    workers_option,
-)
-from my_datasets.cli.progress import log_lines
+from my_datasets.cli import options, output
 from my_datasets.core.json_types import JsonObject
 from my_datasets.core.progress import ignore
 from my_datasets.core.reference import DatasetReference
@@ -46,22 +24,14 @@ if TYPE_CHECKING:
     from my_datasets.builders.remote_build import Destination
 
 _BUILD_OPTIONS = (
-    "workers",
-    "max_memory",
-    "resume",
-    "on_error",
-    "max_quarantined",
-    "unit_timeout",
-    "readers",
-    "mirrors",
-    "version_gate",
-    "engine",
-)
+    "workers", "max_memory", "resume", "on_error", "max_quarantined", "unit_timeout", "readers",
+    "mirrors", "version_gate", "engine",
+)  # fmt: skip
 
 
 @click.command("build")
 @click.argument("references", metavar="NAME[/CONFIG][:VERSION]...", nargs=-1, required=True)
-@data_dir_option_of(PathOrAddress("s3", "gs"))
+@options.data_dir_option_of(options.PathOrAddress("s3", "gs"))
 @click.option("--config", "-c", metavar="NAME", help="The builder config, as in NAME/CONFIG.")
 @click.option("--overwrite", is_flag=True, help="Rebuild a prepared version and replace it.")
 @click.option("--fail-if-exists", is_flag=True, help="Fail if the version is already prepared.")
@@ -71,23 +41,21 @@ _BUILD_OPTIONS = (
     metavar="N",
     help="Build only the first N examples of each split, to try out a builder.",
 )
-@imports_option
+@options.imports_option
+@options.download_dir_option
 @click.option(
-    "--download-dir",
+    "--extract-dir",
     metavar="DIR",
-    type=PathOrAddress("gs"),
-    help="The download directory.  [default: <data-dir>/downloads]",
-)
-@click.option(
-    "--extract-dir", metavar="DIR", type=PathOrAddress("gs"), help="Where to extract archives."
+    type=options.PathOrAddress("gs"),
+    help="Where to extract archives.",
 )
 @click.option(
     "--manual-dir",
     metavar="DIR",
-    type=PathOrAddress("gs"),
+    type=options.PathOrAddress("gs"),
     help="The directory of files you downloaded by hand.",
 )
-@mirror_option
+@options.mirror_option
 @click.option("--register-checksums", is_flag=True, help="Record the checksums of downloads.")
 @click.option(
     "--force-checksums-validation", is_flag=True, help="Fail if a checksum is not recorded."
@@ -107,10 +75,9 @@ _BUILD_OPTIONS = (
     help="Maximum size of a shard.",
 )
 @click.option(
-    "--nondeterministic-order",
-    is_flag=True,
+    "--nondeterministic-order", is_flag=True,
     help="Do not shuffle: keep the order of generation; faster.",
-)
+)  # fmt: skip
 @click.option(
     "--beam-pipeline-options",
     metavar="OPTIONS",
@@ -125,22 +92,21 @@ _BUILD_OPTIONS = (
 )
 @click.option(
     "--beam-option",
-    "beam_option",
     multiple=True,
     metavar="NAME[=VALUE]",
     help="A Beam pipeline option, such as runner=dask. Repeatable.",
 )
 @click.option("--splits", metavar="NAMES", help="Build only these splits, comma-separated.")
-@workers_option
-@max_memory_option
-@resume_option
+@options.workers_option
+@options.max_memory_option
+@options.resume_option
 @click.option(
     "--on-error",
     type=click.Choice(["fail", "quarantine"]),
     help="Examples that do not match the features: fail, or write them to quarantine.jsonl.  "
     "[default: the builder's choice, else fail]",
 )
-@max_quarantined_option
+@options.max_quarantined_option
 @click.option(
     "--unit-timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -155,11 +121,11 @@ _BUILD_OPTIONS = (
     metavar="HOSTS",
     help="Number of hosts that will read in parallel; each gets about ten shards.",
 )
-@version_gate_option
-@quiet_option
-@json_option
+@options.version_gate_option()
+@options.quiet_option
+@options.json_option
 def command(
-    references: tuple[str, ...], config: str | None, imports: str | None, **options: Any
+    references: tuple[str, ...], config: str | None, imports: str | None, **how: Any
 ) -> None:
     """Prepare datasets: download, generate, shuffle and write them as TFRecord shards.
 
@@ -171,18 +137,17 @@ def command(
 
     Example: my-datasets build digits --data-dir /data --workers 8 --max-memory 4G
     """
-    parsed = [_with_config(DatasetReference.parse(text), config) for text in references]
-    quiet_tensorflow()
-    import_modules(imports)
-    results = [result for reference in parsed for result in _build(reference, **options)]
-    if options["as_json"]:
-        print_json(results)
-
-
-def _with_config(reference: DatasetReference, config: str | None) -> DatasetReference:
-    if config and reference.config:
-        raise click.UsageError(f"{reference} already names a config; leave out --config.")
-    return replace(reference, config=config) if config else reference
+    parsed = [DatasetReference.parse(text) for text in references]
+    for reference in parsed:
+        if config and reference.config:
+            raise click.UsageError(f"{reference} already names a config; leave out --config.")
+    output.quiet_tensorflow()
+    options.import_modules(imports)
+    results: list[JsonObject] = []
+    for reference in parsed:
+        results += _build(replace(reference, config=config or reference.config), **how)
+    if how["as_json"]:
+        output.print_json(results)
 
 
 def _build(
@@ -195,15 +160,15 @@ def _build(
     as_json: bool,
     file_format: str | None,
     download_dir: str | None,
-    **options: Any,
+    **others: Any,
 ) -> Iterator[JsonObject]:
     from my_datasets.building.options import BuildOptions
 
-    splits = options.pop("splits")
+    splits = others.pop("splits")
     how = {
         "splits": tuple(filter(None, splits.split(","))) if splits else None,
-        "beam_options": _beam_options(options.pop("beam_option")),
-        **{name: options.pop(name) for name in _BUILD_OPTIONS},
+        "beam_options": _beam_options(others.pop("beam_option")),
+        **{name: others.pop(name) for name in _BUILD_OPTIONS},
     }
     for builder, destination in _targets(reference, data_dir):
         existed = (
@@ -212,23 +177,23 @@ def _build(
         if existed and fail_if_exists:
             raise click.ClickException(f"{builder.info.full_name} is already prepared.")
         begin = time.monotonic()
-        ours: dict[str, Any] = {}
+        our_options: dict[str, Any] = {}
         with _progress(quiet or as_json) as report:
             if hasattr(builder, "units"):  # not one of TFDS's own builders
                 url = destination.url if destination else None
-                ours["build_options"] = BuildOptions(report=report, destination=url, **how)
+                our_options["build_options"] = BuildOptions(report=report, destination=url, **how)
             builder.download_and_prepare(
                 download_dir=download_dir,
                 file_format=file_format,
-                download_config=_download_config(overwrite=overwrite, **options),
-                **ours,
+                download_config=_download_config(overwrite=overwrite, **others),
+                **our_options,
             )
         result = {
             "dataset": builder.info.full_name,
             "path": str(destination or builder.data_dir),
             "built": overwrite or not existed,
             "seconds": round(time.monotonic() - begin, 3),
-            "sample": options["max_examples_per_split"],
+            "sample": others["max_examples_per_split"],
             "splits": {name: split.num_examples for name, split in builder.info.splits.items()},
             "bytes": int(builder.info.dataset_size),
         }
@@ -276,24 +241,23 @@ def _download_config(
     manual_dir: str | None,
     max_shard_size_mb: int | None,
     beam_pipeline_options: str | None,
-    **options: Any,
+    **others: Any,
 ) -> Any:
     import tensorflow_datasets as tfds
 
     modes = tfds.download.GenerateMode
-    mode = modes.REUSE_CACHE_IF_EXISTS if overwrite else modes.REUSE_DATASET_IF_EXISTS
     if max_shard_size_mb:
-        options["max_shard_size"] = max_shard_size_mb << 20
+        others["max_shard_size"] = max_shard_size_mb << 20
     if beam_pipeline_options:
         from apache_beam.options.pipeline_options import PipelineOptions
 
         flags = [f"--{option}" for option in beam_pipeline_options.split(",")]
-        options["beam_options"] = PipelineOptions(flags=flags)
+        others["beam_options"] = PipelineOptions(flags=flags)
     return tfds.download.DownloadConfig(
-        download_mode=mode,
+        download_mode=modes.REUSE_CACHE_IF_EXISTS if overwrite else modes.REUSE_DATASET_IF_EXISTS,
         extract_dir=extract_dir and addresses.as_path(extract_dir),
         manual_dir=manual_dir and addresses.as_path(manual_dir),
-        **options,
+        **others,
     )
 
 
@@ -309,19 +273,19 @@ def _progress(silent: bool) -> Iterator[Callable[[BuildProgress], None]]:
         if silent:
             yield ignore
         elif sys.stderr.isatty():
-            with error_console().status("starting") as status:
+            with output.console(stderr=True).status("starting") as status:
                 yield lambda progress: status.update(str(progress))
         else:
-            yield log_lines()
+            yield output.log_lines()
 
 
 def _show(result: JsonObject) -> None:
-    out = console()
+    out = output.console()
     done = f"built in {result['seconds']:.1f} s" if result["built"] else "already prepared"
-    out.print(bold(result["dataset"]), f": {done}", sep="", soft_wrap=True)
+    out.print(output.bold(result["dataset"]), f": {done}", sep="", soft_wrap=True)
     for name, examples in result["splits"].items():
         out.print(f"  {name}: {examples:,} examples")
-    out.print(f"  {human_size(result['bytes'])} in {result['path']}", soft_wrap=True)
+    out.print(f"  {output.human_size(result['bytes'])} in {result['path']}", soft_wrap=True)
     if result["sample"] is not None and result["built"]:
         out.print(
             f"  This version has only a sample of at most {result['sample']} examples per split; "

@@ -4,12 +4,12 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.output import bold, console, echo, json_option, print_json
+from my_datasets.cli import options, output
 
 
 @click.command("check")
 @click.argument("builders", metavar="[NAME|PATH]...", nargs=-1)
-@click.option("--strict", is_flag=True, help="Count warnings as errors.")
+@options.strict_option
 @click.option(
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
@@ -18,7 +18,7 @@ from my_datasets.cli.output import bold, console, echo, json_option, print_json
     metavar="SECONDS",
     help="Time limit for a builder to yield its first examples.",
 )
-@json_option
+@options.json_option
 @click.pass_context
 def command(
     context: click.Context, builders: tuple[str, ...], strict: bool, timeout: float, as_json: bool
@@ -36,20 +36,17 @@ def command(
 
     found = {name: check(name, timeout=timeout) for name in builders or (str(Path.cwd()),)}
     if as_json:
-        print_json({name: [issue.to_json() for issue in issues] for name, issues in found.items()})
+        output.print_json(
+            {name: [issue.to_json() for issue in issues] for name, issues in found.items()}
+        )
     else:
-        out = console()
+        out = output.console()
         for name, issues in found.items():
-            out.print(bold(name), f": {_summary([i.severity.value for i in issues])}", sep="")
+            out.print(
+                output.bold(name), f": {output.counted(issues) or 'no problems found'}", sep=""
+            )
             for issue in issues:
-                echo(str(issue))
-    counted = [issue for issues in found.values() for issue in issues]
-    if any(strict or issue.severity is Severity.ERROR for issue in counted):
+                output.echo(str(issue))
+    every = [issue for issues in found.values() for issue in issues]
+    if any(strict or issue.severity is Severity.ERROR for issue in every):
         context.exit(1)
-
-
-def _summary(severities: list[str]) -> str:
-    if not severities:
-        return "no problems found"
-    counts = [(kind, severities.count(kind)) for kind in ("error", "warning")]
-    return ", ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in counts if n)

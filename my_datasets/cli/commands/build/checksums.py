@@ -5,17 +5,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.options import import_modules, imports_option, mirror_option
-from my_datasets.cli.output import (
-    PathOrAddress,
-    bold,
-    console,
-    data_dir_option,
-    human_size,
-    json_option,
-    print_json,
-    quiet_tensorflow,
-)
+from my_datasets.cli import options, output
 from my_datasets.core.json_types import JsonObject
 from my_datasets.core.reference import DatasetReference
 
@@ -28,16 +18,11 @@ if TYPE_CHECKING:
 @click.option(
     "--update", is_flag=True, help="Download the files and record their current checksums."
 )
-@data_dir_option
-@click.option(
-    "--download-dir",
-    metavar="DIR",
-    type=PathOrAddress("gs"),
-    help="The download directory.  [default: <data-dir>/downloads]",
-)
-@mirror_option
-@imports_option
-@json_option
+@options.data_dir_option
+@options.download_dir_option
+@options.mirror_option
+@options.imports_option
+@options.json_option
 def command(
     name: str,
     update: bool,
@@ -55,8 +40,8 @@ def command(
     Example: my-datasets checksums digits
     """
     reference = DatasetReference.parse(name)
-    quiet_tensorflow()
-    import_modules(imports)
+    output.quiet_tensorflow()
+    options.import_modules(imports)
     from my_datasets.builders.find_builder import builders_from_code
 
     builders = list(builders_from_code(reference, data_dir=data_dir))
@@ -74,7 +59,7 @@ def command(
         for url, facts in sorted(after.items())
     ]
     if as_json:
-        print_json(rows)
+        output.print_json(rows)
         return
     _show(rows, before)
 
@@ -94,11 +79,11 @@ def _change(before: JsonObject | None, now: JsonObject) -> str:
 
 
 def _show(rows: Sequence[JsonObject], before: Mapping[str, JsonObject]) -> None:
-    out = console()
+    out = output.console()
     if not rows:
         out.print("No checksums are recorded.")
     for row in rows:
-        change = bold(f"  {row['change']}") if row["change"] else ""
+        change = output.bold(f"  {row['change']}") if row["change"] else ""
         out.print(row["url"], change, sep="", soft_wrap=True)
         out.print(f"  {_said(row)}", soft_wrap=True)
         if row["change"] == "changed":
@@ -107,4 +92,4 @@ def _show(rows: Sequence[JsonObject], before: Mapping[str, JsonObject]) -> None:
 
 def _said(facts: JsonObject) -> str:
     size = facts["size"]
-    return f"{size:,} bytes ({human_size(size)}), SHA-256 {facts['sha256']}"
+    return f"{size:,} bytes ({output.human_size(size)}), SHA-256 {facts['sha256']}"

@@ -6,15 +6,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.output import (
-    LocalPath,
-    bold,
-    console,
-    data_dir_option,
-    json_option,
-    print_json,
-    quiet_tensorflow,
-)
+from my_datasets.cli import options, output
 from my_datasets.errors import DemoError
 from my_datasets.storage import disk_space
 
@@ -37,24 +29,25 @@ _GAP = 4
 
 
 @click.command("demo")
-@data_dir_option
+@options.data_dir_option
 @click.option(
     "--output",
+    "output_dir",
     metavar="DIR",
-    type=LocalPath(file_okay=False, path_type=Path),
+    type=options.LocalPath(file_okay=False, path_type=Path),
     default=Path(),
     show_default="the current directory",
     help="Where to write the contact sheet digits.png.",
 )
-@json_option
-def command(data_dir: str | None, output: Path, as_json: bool) -> None:
+@options.json_option
+def command(data_dir: str | None, output_dir: Path, as_json: bool) -> None:
     """Build the digits dataset, draw some examples, and train a small network on it.
 
     Example: my-datasets demo --output /tmp
     """
-    with disk_space.explained(output):
-        output.mkdir(parents=True, exist_ok=True)
-    quiet_tensorflow()
+    with disk_space.explained(output_dir):
+        output_dir.mkdir(parents=True, exist_ok=True)
+    output.quiet_tensorflow()
     import keras
     import tensorflow_datasets as tfds
 
@@ -67,15 +60,17 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
     splits, info = tfds.load(
         _REFERENCE, data_dir=data_dir, as_supervised=True, with_info=True, download=False
     )
-    sheet = output / "digits.png"
+    sheet = output_dir / "digits.png"
     with disk_space.explained(sheet):
         sheet.write_bytes(contact_sheet(splits["train"]))
     if not as_json:
         _show_data(info, sheet.resolve())
     keras.utils.set_random_seed(_SEED)
-    accuracy = _train(splits["train"], splits["test"], verbose=_verbosity(as_json))
+    # Keras's levels: silent, a bar on a terminal, or a line per epoch in a log.
+    verbose = 0 if as_json else 1 if sys.stdout.isatty() else 2
+    accuracy = _train(splits["train"], splits["test"], verbose=verbose)
     if as_json:
-        print_json(
+        output.print_json(
             {
                 "splits": {name: split.num_examples for name, split in info.splits.items()},
                 "path": str(Path(info.data_dir).resolve()),
@@ -84,7 +79,7 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
             }
         )
     else:
-        console().print("test accuracy: ", bold(f"{accuracy:.4f}"), sep="")
+        output.console().print("test accuracy: ", output.bold(f"{accuracy:.4f}"), sep="")
     if accuracy < _ACCURACY:
         raise DemoError(
             f"The test accuracy is {accuracy:.4f}, below {_ACCURACY}.",
@@ -94,17 +89,10 @@ def command(data_dir: str | None, output: Path, as_json: bool) -> None:
         )
 
 
-def _verbosity(as_json: bool) -> int:
-    """Returns Keras's level: silent, a bar on a terminal, or a line per epoch in a log."""
-    if as_json:
-        return 0
-    return 1 if sys.stdout.isatty() else 2
-
-
 def _show_data(info: "tfds.core.DatasetInfo", sheet: Path) -> None:
-    out = console()
+    out = output.console()
     for name, split in info.splits.items():
-        out.print(f"split {name}: ", bold(f"{split.num_examples:,}"), " examples", sep="")
+        out.print(f"split {name}: ", output.bold(f"{split.num_examples:,}"), " examples", sep="")
     out.print(f"data: {Path(info.data_dir).resolve()}", soft_wrap=True)
     out.print(f"some examples, with digit k in row k: {sheet}", soft_wrap=True)
 

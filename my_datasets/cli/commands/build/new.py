@@ -6,15 +6,7 @@ from typing import Any
 
 import rich_click as click
 
-from my_datasets.cli.output import (
-    LocalPath,
-    PathOrAddress,
-    echo,
-    error_console,
-    json_option,
-    print_json,
-    quiet_tensorflow,
-)
+from my_datasets.cli import options, output
 
 
 def _shares(
@@ -35,7 +27,8 @@ def _shares(
 @click.command("new")
 @click.argument("name")
 @click.option(
-    "--from", "where", required=True, metavar="PATH|URL", type=PathOrAddress(any_scheme=True),
+    "--from", "where", required=True, metavar="PATH|URL",
+    type=options.PathOrAddress(any_scheme=True),
     help="The raw data: a file, folder, glob pattern, archive or HTTP URL.",
 )  # fmt: skip
 @click.option("--label", metavar="COLUMN", help="The column to predict.")
@@ -61,31 +54,20 @@ def _shares(
 @click.option("--table", metavar="TABLE", help="The table or view of a database.")
 @click.option(
     "--package",
-    type=LocalPath(file_okay=False, path_type=Path),
+    type=options.LocalPath(file_okay=False, path_type=Path),
     default=".",
     show_default="the current directory",
     metavar="DIR",
     help="The project to write to; created if it does not exist.",
 )
 @click.option("--yes", "-y", is_flag=True, help="Do not ask for confirmation.")
-@json_option
+@options.json_option
 @click.pass_context
 def command(
-    context: click.Context,
-    name: str,
-    where: str,
-    label: str | None,
-    split: dict[str, float] | str | None,
-    folds: int | None,
-    group: str | None,
-    stratify: str | None,
-    kind: str | None,
-    key: str | None,
-    table: str | None,
-    package: Path,
-    yes: bool,
-    as_json: bool,
-) -> None:
+    context: click.Context, /, name: str, where: str, label: str | None,
+    split: dict[str, float] | str | None, folds: int | None, group: str | None,
+    stratify: str | None, package: Path, yes: bool, as_json: bool, **reading: str | None,
+) -> None:  # fmt: skip
     """Create a builder for raw data, with dummy data, a test and a README to fill in.
 
     Detects the kind of data, its columns and their types, and asks you to confirm a preview. The
@@ -94,7 +76,7 @@ def command(
 
     Example: my-datasets new titanic --from titanic.csv --label survived --package ours --yes
     """
-    quiet_tensorflow()
+    output.quiet_tensorflow()
     from my_datasets.scaffolding import project
     from my_datasets.scaffolding.code import SplitCode
     from my_datasets.scaffolding.scaffold import inspect_raw_data, scaffold
@@ -109,22 +91,19 @@ def command(
     scratch = context.with_resource(tempfile.TemporaryDirectory())
     column = split if isinstance(split, str) else None
     found, local, fetched = inspect_raw_data(
-        where, Path(scratch), kind=kind, label=label, split=column, key=key, table=table
+        where, Path(scratch), label=label, split=column, **reading
     )
     if not as_json:
         _preview(found)
     if not (yes or as_json) and not click.confirm(f"Write the dataset {name!r}?", err=True):
         raise click.Abort
     how = SplitCode(
-        shares=split if isinstance(split, dict) else None,
-        column=column,
-        group=group,
-        stratify=stratify,
-        folds=folds,
-    )
+        shares=split if isinstance(split, dict) else None, column=column, group=group,
+        stratify=stratify, folds=folds,
+    )  # fmt: skip
     made = scaffold(name, where, local, found, into=package, split=how, fetched=fetched)
     if as_json:
-        print_json(
+        output.print_json(
             {
                 "name": made.name,
                 "files": [str(path) for path in made.files],
@@ -136,11 +115,13 @@ def command(
         )
         return
     for path in made.files:
-        echo(f"  {path}")
+        output.echo(f"  {path}")
     if made.personal:
-        echo(f"Scrambled in the dummy data because they look personal: {', '.join(made.personal)}")
-    echo(f"Try it: pytest {made.test}")
-    echo(f"Build it: {made.build}")
+        output.echo(
+            f"Scrambled in the dummy data because they look personal: {', '.join(made.personal)}"
+        )
+    output.echo(f"Try it: pytest {made.test}")
+    output.echo(f"Build it: {made.build}")
 
 
 def _preview(found: Any) -> None:
@@ -155,7 +136,7 @@ def _preview(found: Any) -> None:
         marks += " (personal?)" if column.personal else ""
         seen = column.doc.removeprefix("To be described").strip(" .()")
         table.add_row(column.name + marks, str(column.kind), seen, ", ".join(first))
-    error_console().print(table)
+    output.console(stderr=True).print(table)
 
 
 def _shortly(value: object) -> str:

@@ -12,23 +12,7 @@ from typing import Any, TypeVar
 
 import rich_click as click
 
-from my_datasets.cli.options import (
-    max_memory_option,
-    max_quarantined_option,
-    quiet_option,
-    resume_option,
-    version_gate_option,
-)
-from my_datasets.cli.output import (
-    LocalPath,
-    bold,
-    console,
-    data_dir_option,
-    json_option,
-    print_json,
-    quiet_tensorflow,
-    workers_option,
-)
+from my_datasets.cli import options, output
 from my_datasets.core.progress import ignore
 from my_datasets.errors import InvalidOptionError
 
@@ -76,7 +60,9 @@ def _place(
     show_default=True,
     help="The encoding of messages.",
 )
-@click.option("--schema", metavar="FILE", type=LocalPath(), help="The Avro schema, a JSON file.")
+@click.option(
+    "--schema", metavar="FILE", type=options.LocalPath(), help="The Avro schema, a JSON file."
+)
 @click.option(
     "--from-offsets",
     "begin",
@@ -105,13 +91,13 @@ def _place(
 @click.option(
     "--config",
     metavar="FILE",
-    type=LocalPath(),
+    type=options.LocalPath(),
     help="librdkafka options, one NAME=VALUE per line: security.protocol, sasl.password, ...",
 )
-@data_dir_option
-@workers_option
-@max_memory_option
-@resume_option
+@options.data_dir_option
+@options.workers_option
+@options.max_memory_option
+@options.resume_option
 @click.option(
     "--on-error",
     type=click.Choice(["fail", "quarantine"]),
@@ -119,13 +105,11 @@ def _place(
     show_default=True,
     help="Messages that cannot be decoded: fail, or write them to quarantine.jsonl.",
 )
-@max_quarantined_option
-@version_gate_option
-@quiet_option
-@json_option
-def command(
-    url: str, features: str, schema: str | None, config: str | None, **options: Any
-) -> None:
+@options.max_quarantined_option
+@options.version_gate_option()
+@options.quiet_option
+@options.json_option
+def command(url: str, features: str, schema: str | None, config: str | None, **given: Any) -> None:
     """Freeze a range of a topic's offsets as an immutable prepared version.
 
     The same offsets always give the same bytes, whatever was added to the topic since. They are
@@ -135,12 +119,12 @@ def command(
     Example: my-datasets snapshot kafka://localhost:9092/clicks --as clicks:1.0.0 --features
     clicks_schema --payload json --until 2026-01-31T12:00:00+00:00
     """
-    quiet_tensorflow()
+    output.quiet_tensorflow()
     from my_datasets.building.options import BuildOptions
     from my_datasets.kafka.snapshot import snapshot
 
-    as_json, quiet = options.pop("as_json"), options.pop("quiet")
-    how: dict[str, Any] = {name: options.pop(name) for name in _BUILD_OPTIONS}
+    as_json, quiet = given.pop("as_json"), given.pop("quiet")
+    how: dict[str, Any] = {name: given.pop(name) for name in _BUILD_OPTIONS}
     if quiet or as_json:
         how["report"] = ignore
     begin = time.monotonic()
@@ -151,7 +135,7 @@ def command(
             schema=None if schema is None else _read(schema, json.loads),
             options=None if config is None else _read(config, _lines),
             build_options=BuildOptions(**how),
-            **options,
+            **given,
         )
     result = {
         "dataset": done.dataset,
@@ -163,11 +147,13 @@ def command(
         "reproduce": done.reproduce,
     }
     if as_json:
-        print_json(result)
+        output.print_json(result)
         return
-    out = console()
+    out = output.console()
     state = f"frozen in {result['seconds']:.1f} s" if done.built else "already prepared"
-    out.print(bold(done.dataset), f": {state}, {done.examples:,} examples", sep="", soft_wrap=True)
+    out.print(
+        output.bold(done.dataset), f": {state}, {done.examples:,} examples", sep="", soft_wrap=True
+    )
     for partition, (first, last) in sorted(done.frozen.ends.items()):
         out.print(f"  partition {partition}: offsets {first} to before {last}")
     out.print(f"  in {done.path}\n  again: {done.reproduce}", soft_wrap=True)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import rich_click as click
 
-from my_datasets.cli import output
-from my_datasets.cli.options import feature_imports_option
+from my_datasets.cli import options, output
 
 if TYPE_CHECKING:
     from my_datasets.input_pipeline.diagnosis import Diagnosis
@@ -23,7 +22,7 @@ _WIDTH = 40
     epilog="Example: my-datasets bench digits --batch-size 64 --plot digits.png",
 )
 @click.argument("reference")
-@output.data_dir_option_of(output.PathOrAddress(any_scheme=True))
+@options.data_dir_option_of(options.PathOrAddress(any_scheme=True))
 @click.option("--split", default="train", show_default=True, help="The split or subsplit.")
 @click.option("--batch-size", type=click.IntRange(1), default=64, show_default=True)
 @click.option("--columns", metavar="A,B", help="Read only these features.  [default: all]")
@@ -50,11 +49,11 @@ _WIDTH = 40
     help="Duration of each of about six measurements.",
 )  # fmt: skip
 @click.option(
-    "--output", "written", metavar="FILE", type=output.LocalPath(), help="Also write JSON to FILE."
+    "--output", "written", metavar="FILE", type=options.LocalPath(), help="Also write JSON to FILE."
 )
-@click.option("--plot", metavar="FILE", type=output.LocalPath(), help="Write a bar chart as PNG.")
-@feature_imports_option
-@output.json_option
+@click.option("--plot", metavar="FILE", type=options.LocalPath(), help="Write a bar chart as PNG.")
+@options.feature_imports_option
+@options.json_option
 def command(
     reference: str,
     data_dir: str | None,
@@ -67,7 +66,7 @@ def command(
     written: str | None,
     plot: str | None,
     as_json: bool,
-    **options: Any,
+    **plan_options: Any,
 ) -> None:
     """Measure the stages of an input pipeline, find the bottleneck, and try other options.
 
@@ -79,18 +78,18 @@ def command(
     from my_datasets.input_pipeline.diagnosis import diagnose
     from my_datasets.input_pipeline.plan.planner import plan
 
-    made = plan(
+    pipeline = plan(
         reference,
         data_dir=data_dir,
         columns=None if columns is None else [one.strip() for one in columns.split(",")],
         image_size=None if image_size is None else _size(image_size),
         image_dtype="float32" if is_float else None,
         epochs=None,
-        **options,
+        **plan_options,
     )
-    with output.error_console().status("Measuring") as status:
+    with output.console(stderr=True).status("Measuring") as status:
         found = diagnose(
-            made, augment=_changes(made) if augment else None, framework=framework,
+            pipeline, augment=_augmentation(pipeline) if augment else None, framework=framework,
             seconds=seconds, tell=lambda what: status.update(f"Measuring {what}"),
         )  # fmt: skip
     if written is not None:
@@ -105,13 +104,13 @@ def command(
         _show(found)
 
 
-def _changes(made: "Plan") -> "Augmentation":
+def _augmentation(pipeline: "Plan") -> "Augmentation":
     """Returns the usual augmentations; those of color only for color images."""
     from my_datasets.input_pipeline.decode import pytree
     from my_datasets.input_pipeline.read.opening import opened
     from my_datasets.input_pipeline.transform.augment import standard_image
 
-    leaves = pytree.columns_of(opened(made)[0].tree)
+    leaves = pytree.columns_of(opened(pipeline)[0].tree)
     is_coloured = all(leaf.shape[-1:] == (3,) for leaf in leaves if leaf.form == "image")
     return standard_image(saturation=0.1 if is_coloured else 0.0)
 

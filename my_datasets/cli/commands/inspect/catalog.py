@@ -7,30 +7,23 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.options import feature_imports_option, trusted, trusted_keys_option
-from my_datasets.cli.output import (
-    LocalPath,
-    PathOrAddress,
-    cache_dir,
-    echo,
-    json_option,
-    print_json,
-    quiet_tensorflow,
-    workers_option,
-)
-from my_datasets.cli.progress import progress_bar
+from my_datasets.cli import options, output
 
 if TYPE_CHECKING:
     from my_datasets.catalog.site.render import Rendered
     from my_datasets.publishing.model.signed_json import Trusts
+    from my_datasets.publishing.model.signing import TrustedKeys
 
 
 @click.command("catalog", short_help="Generate a static site for the datasets in a store.")
 @click.option(
-    "--from", "source", required=True, metavar="STORE|DIR", type=PathOrAddress(any_scheme=True),
-    envvar="MY_DATASETS_STORE", show_envvar=True, help="A store or a data directory.",
+    "--from", "source", required=True, metavar="STORE|DIR",
+    type=options.PathOrAddress(any_scheme=True), envvar="MY_DATASETS_STORE", show_envvar=True,
+    help="A store or a data directory.",
 )  # fmt: skip
-@click.option("--to", metavar="DIR", type=LocalPath(path_type=Path), help="The output directory.")
+@click.option(
+    "--to", metavar="DIR", type=options.LocalPath(path_type=Path), help="The output directory."
+)
 @click.option("--serve", is_flag=True, help="Serve the site on this machine until Ctrl-C.")
 @click.option(
     "--port", type=click.IntRange(0, 65535), default=8000, show_default=True,
@@ -45,15 +38,15 @@ if TYPE_CHECKING:
 @click.option(
     "--no-changes", is_flag=True, help="Do not compare each version with its predecessor."
 )
-@workers_option
-@trusted_keys_option
-@feature_imports_option
-@json_option
+@options.workers_option
+@options.trusted_keys_option
+@options.feature_imports_option
+@options.json_option
 @click.pass_context
 def command(
     context: click.Context, source: str, to: Path | None, serve: bool, port: int, title: str | None,
     address: str | None, no_examples: bool, no_changes: bool, workers: int | None,
-    trusted_keys: Path | None, as_json: bool,
+    trusted_keys: "TrustedKeys | None", as_json: bool,
 ) -> None:  # fmt: skip
     """Generate or update a static site for the datasets in a store.
 
@@ -70,27 +63,27 @@ def command(
         raise click.UsageError("missing --to DIR, or --serve for a temporary site")
     if serve and as_json:
         raise click.UsageError("--serve and --json cannot be combined")
-    quiet_tensorflow()
+    output.quiet_tensorflow()
     with contextlib.ExitStack() as stack:
         if to is None:
             to = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="catalog-"))) / "site"
-        done = made(
-            source, to, trusted(trusted_keys), title=title, address=address, workers=workers,
+        done = generate(
+            source, to, trusted_keys, title=title, address=address, workers=workers,
             with_changes=not no_changes, with_samples=not no_examples,
         )  # fmt: skip
         for name, problem in done.problems.items():
-            echo(f"{name} cannot be shown: {problem}", err=True)
+            output.echo(f"{name} cannot be shown: {problem}", err=True)
         if as_json:
-            print_json({"path": str(to), **vars(done)})
+            output.print_json({"path": str(to), **vars(done)})
         else:
-            echo(f"{done.datasets} datasets, {done.versions} versions in {to}")
+            output.echo(f"{done.datasets} datasets, {done.versions} versions in {to}")
         if serve:
             _serve(to, port)
     if done.problems:
         context.exit(1)
 
 
-def made(
+def generate(
     source: str, to: Path, keys: "Trusts | None", *, title: str | None = None,
     address: str | None = None, workers: int | None = None, with_changes: bool = True,
     with_samples: bool = True,
@@ -99,8 +92,8 @@ def made(
     from my_datasets.catalog.releases import VersionComparer, collect
     from my_datasets.catalog.site.render import write
 
-    cache = cache_dir("catalog")
-    with progress_bar() as report:
+    cache = output.cache_dir("catalog")
+    with output.progress_bar() as report:
         metadata = cache / "metadata" if cache else None
         found = collect(
             source, keys=keys, cache=metadata, with_examples=with_samples, report=report
@@ -136,6 +129,6 @@ def _serve(directory: Path, port: int) -> None:
             fix="choose another port; --port 0 uses any free one",
         ) from error
     with server:
-        echo(f"See http://127.0.0.1:{server.server_port}/ (press Ctrl-C to stop)")
+        output.echo(f"See http://127.0.0.1:{server.server_port}/ (press Ctrl-C to stop)")
         with contextlib.suppress(KeyboardInterrupt):
             server.serve_forever()

@@ -4,19 +4,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.options import feature_imports_option
-from my_datasets.cli.output import (
-    bold,
-    console,
-    data_dir_option,
-    echo,
-    html_option,
-    json_option,
-    plain,
-    print_json,
-    workers_option,
-    write_page,
-)
+from my_datasets.cli import options, output
 
 if TYPE_CHECKING:
     from my_datasets.comparison.diff import Diff
@@ -25,11 +13,11 @@ if TYPE_CHECKING:
 @click.command("diff")
 @click.argument("old", metavar="NAME[/CONFIG]:VERSION|PATH")
 @click.argument("new", metavar="NAME[/CONFIG]:VERSION|PATH")
-@data_dir_option
-@workers_option
-@html_option
-@feature_imports_option
-@json_option
+@options.data_dir_option
+@options.workers_option
+@options.html_option
+@options.feature_imports_option
+@options.json_option
 @click.pass_context
 def command(
     context: click.Context,
@@ -59,9 +47,9 @@ def command(
 
         statistics = [made.statistics if made else None
                       for made in map(Manifest.read, (old_dir, new_dir))]  # fmt: skip
-        write_page(html, diff_page(found, *statistics))
+        output.write_page(html, diff_page(found, *statistics))
     if as_json:
-        print_json(found.to_json())
+        output.print_json(found.to_json())
     else:
         _show(found)
     if not found.is_enough:
@@ -71,27 +59,27 @@ def command(
 def _show(found: "Diff") -> None:
     from rich.table import Table
 
-    out = console()
-    out.print(bold(found.old), " -> ", bold(found.new), sep="", soft_wrap=True)
+    out = output.console()
+    out.print(output.bold(found.old), " -> ", output.bold(found.new), sep="", soft_wrap=True)
     if not found.changes:
-        echo("identical, example for example and byte for byte")
+        output.echo("identical, example for example and byte for byte")
     else:
         table = Table(box=None, pad_edge=False)
         for name in ("requires", "change", "where", "before", "after"):
             table.add_column(name, overflow="fold")
         for change in found.changes:
-            bump = bold(str(change.bump), "red" if str(change.bump) == "major" else "")
+            bump = output.bold(str(change.bump), "red" if str(change.bump) == "major" else "")
             cells = (change.kind.value, change.node, change.before, change.after)
-            table.add_row(bump, *map(plain, cells))
+            table.add_row(bump, *map(output.plain, cells))
         out.print(table)
         for kind, reason in {change.kind: change.reason for change in found.changes}.items():
-            echo(f"{kind.value}: {reason}")
+            output.echo(f"{kind.value}: {reason}")
     for one in found.moved:
-        echo(
+        output.echo(
             f"moved: {one.feature} of {one.split}: {one.statistic}: {one.before} -> {one.after} "
             f"({one.measure} {one.distance:.2f})"
         )
     actual = "a lower version, or another dataset" if found.actual is None else str(found.actual)
-    echo(f"required: {found.required}; actual: {actual}")
+    output.echo(f"required: {found.required}; actual: {actual}")
     if not found.is_enough:
-        echo(f"the version number is too low: use {found.least} or higher")
+        output.echo(f"the version number is too low: use {found.least} or higher")

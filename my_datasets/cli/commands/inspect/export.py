@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.options import feature_imports_option
-from my_datasets.cli.output import (
-    LocalPath,
-    data_dir_option,
-    echo,
-    human_size,
-    json_option,
-    print_json,
-    size,
-)
-from my_datasets.cli.progress import progress_bar
+from my_datasets.cli import options, output
 from my_datasets.core import interruption
 
 if TYPE_CHECKING:
@@ -25,10 +15,10 @@ if TYPE_CHECKING:
 
 @click.command("export", short_help="Write a version as Parquet files.")
 @click.argument("version", metavar="NAME[/CONFIG][:VERSION]|PATH")
-@data_dir_option
+@options.data_dir_option
 @click.option("--to", "form", type=click.Choice(["parquet"]), required=True, help="The format.")
 @click.option(
-    "--output", metavar="DIR", type=LocalPath(path_type=Path),
+    "--output", "output_dir", metavar="DIR", type=options.LocalPath(path_type=Path),
     help="The output directory.  [default: NAME-VERSION-parquet]",
 )  # fmt: skip
 @click.option("--split", "splits", multiple=True, help="Export only this split. Repeatable.")
@@ -38,13 +28,16 @@ if TYPE_CHECKING:
     metavar="FEATURE",
     help="Export this feature as bytes, not text. Repeatable.",
 )
-@click.option("--file-size", default="500M", show_default=True, help="Approximate size of a file.")
+@click.option(
+    "--file-size", type=options.size, default="500M", show_default=True, metavar="TEXT",
+    help="Approximate size of a file.",
+)  # fmt: skip
 @click.option("--overwrite", is_flag=True, help="Replace an earlier export.")
-@feature_imports_option
-@json_option
+@options.feature_imports_option
+@options.json_option
 def command(
-    version: str, data_dir: str | None, form: str, output: Path | None, splits: tuple[str, ...],
-    binary: tuple[str, ...], file_size: str, overwrite: bool, as_json: bool,
+    version: str, data_dir: str | None, form: str, output_dir: Path | None, splits: tuple[str, ...],
+    binary: tuple[str, ...], file_size: int, overwrite: bool, as_json: bool,
 ) -> None:  # fmt: skip
     """Export a prepared version as Parquet files, keeping the order of its examples.
 
@@ -61,21 +54,21 @@ def command(
 
     prepared = find(version, data_dir)
     name = prepared.name.replace("/", "-").replace(":", "-")
-    target = output or Path(f"{name}-parquet")
+    target = output_dir or Path(f"{name}-parquet")
 
     def complete(directory: Path, files: "Sequence[ExportedFile]") -> None:
         from my_datasets.exporting.descriptions import describe
 
         describe(prepared, directory, files)
 
-    with interruption.with_note("Nothing was written."), progress_bar() as report:
+    with interruption.with_note("Nothing was written."), output.progress_bar() as report:
         done = export(
-            prepared, target, splits=splits or None, binary=binary, file_bytes=size(file_size),
+            prepared, target, splits=splits or None, binary=binary, file_bytes=file_size,
             overwrite=overwrite, complete=complete, report=report,
         )  # fmt: skip
     if as_json:
-        print_json(done.to_json())
+        output.print_json(done.to_json())
         return
-    echo(f"{done.name} in {done.path}")
+    output.echo(f"{done.name} in {done.path}")
     for one in done.files:
-        echo(f"  {one.name}: {one.examples:,} examples, {human_size(one.bytes)}")
+        output.echo(f"  {one.name}: {one.examples:,} examples, {output.human_size(one.bytes)}")

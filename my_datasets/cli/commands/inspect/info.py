@@ -1,55 +1,102 @@
 """`my-datasets info`: shows a dataset's metadata."""
 
-from pathlib import Path
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.options import (
-    import_modules,
-    imports_option,
-    store_option,
-    trusted,
-    trusted_keys_option,
-)
-from my_datasets.cli.output import (
-    PathOrAddress,
-    bold,
-    console,
-    data_dir_option_of,
-    echo,
-    human_size,
-    json_option,
-    plain,
-    print_json,
-    quiet_tensorflow,
-    reading_dir,
-)
+from my_datasets.cli import options, output
 from my_datasets.core.json_types import JsonObject
 from my_datasets.core.reference import DatasetReference
 from my_datasets.metadata import layout
 from my_datasets.storage import addresses
 from my_datasets.storage.user_folders import user_folders
 
-_REFERENCE = "NAME[/CONFIG][:VERSION]"
-
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
+
+    from my_datasets.exporting.version_summary import Feature
+    from my_datasets.publishing.describe_release import ReleaseDescription
+    from my_datasets.publishing.model.index import Release
+    from my_datasets.publishing.model.signing import TrustedKeys
+
+
+def show_release(found: "ReleaseDescription") -> None:
+    """Prints a release's metadata."""
+    release, about = found.release, found.about
+    rows = [
+        ("store", found.store),
+        ("published", release.published[:10]),
+        ("size", f"{output.human_size(release.bytes)} in {release.files:,} files"),
+        ("digest", release.digest),
+        ("signature", _signature(found)),
+    ]
+    for name, split in found.splits.items():
+        rows.append((f"split {name}", _split(split.examples, split.shards, split.bytes)))
+    rows += [(f"feature {one.name}", _feature(one)) for one in about.features]
+    for version, other in reversed(found.versions.items()):
+        rows.append((f"version {version}", _version(other)))
+    rows += [
+        ("release notes", about.notes),
+        ("licence", about.licence),
+        ("homepage", " ".join(about.urls)),
+        ("citation", about.citation),
+        ("description", about.description),
+    ]
+    _print_facts(("release", found.name), rows)
+    output.echo(f"To download it: my-datasets pull {found.name} --from {found.store}")
+
+
+def _print_facts(title: tuple[str, str], rows: Iterable[tuple[str, str]]) -> None:
+    """Prints labels and texts as a table, without those that have no text."""
+    from rich.table import Table
+
+    table = Table.grid(padding=(0, 2))
+    table.add_row(title[0], output.bold(title[1]))
+    for label, text in rows:
+        if text:
+            table.add_row(output.plain(label), output.plain(text))
+    output.console().print(table)
+
+
+def _split(examples: int, shards: int, size: int) -> str:
+    return f"{examples:,} examples in {shards} shard(s), {output.human_size(size)}"
+
+
+def _signature(found: "ReleaseDescription") -> str:
+    keys = ", ".join(one.key for one in found.release.signatures)
+    if not keys:
+        return "none"
+    return f"of {keys}" + ("" if found.is_trusted else ", not checked: see --trusted-keys")
+
+
+def _feature(one: "Feature") -> str:
+    names = f": {', '.join(one.class_names)}" if one.class_names else ""
+    more = ", ..." if names and one.classes > len(one.class_names) else ""
+    classes = f", {one.classes:,} classes{names}{more}" if one.classes else ""
+    several = ", any number of them" if one.is_in_sequence else ""
+    shape = f" {one.shape}" if one.shape else ""
+    note = f"; {one.description}" if one.description else ""
+    return f"{one.kind}, {one.dtype}{shape}{classes}{several}{note}"
+
+
+def _version(release: "Release") -> str:
+    what = f"{release.state.value} {release.published[:10]}, {output.human_size(release.bytes)}"
+    return f"{what}: {release.message}" if release.message else what
+
+
+_REFERENCE = "NAME[/CONFIG][:VERSION]"
 
 
 @click.command("info")
 @click.argument("reference", metavar=f"[{_REFERENCE}]", required=False)
-@data_dir_option_of(PathOrAddress("gs"))
-@imports_option
-@click.option(
-    "--fingerprint",
-    is_flag=True,
-    help="Show which source code the fingerprint covers.",
-)
+@options.data_dir_option_of(options.PathOrAddress("gs"))
+@options.imports_option
+@click.option("--fingerprint", is_flag=True, help="Show which source code the fingerprint covers.")
 @click.option("--paths", is_flag=True, help="Show where this user's state, cache and settings are.")
-@store_option("--from", reads=True, required=False)
-@trusted_keys_option
-@json_option
+@options.store_option("--from", reads=True, required=False)
+@options.trusted_keys_option
+@options.json_option
 def command(
     reference: str | None,
     data_dir: str | None,
@@ -57,7 +104,7 @@ def command(
     fingerprint: bool,
     paths: bool,
     store: str | None,
-    trusted_keys: Path | None,
+    trusted_keys: "TrustedKeys | None",
     as_json: bool,
 ) -> None:
     """Show a dataset's features, splits, versions, license and location.
@@ -85,7 +132,12 @@ def command(
     if paths:
         if reference or store or data_dir or imports or fingerprint:
             raise click.UsageError("--paths takes no dataset, and no option but --json.")
-        _show_paths(as_json=as_json)
+        folders = {kind: str(path) for kind, path in user_folders().items()}
+        if as_json:
+            output.print_json(folders)
+            return
+        for kind, path in folders.items():
+            output.echo(f"{kind:<10}{path}")
         return
     if reference is None:
         raise click.UsageError(f"Missing argument {_REFERENCE!r}.")
@@ -94,13 +146,19 @@ def command(
             raise click.UsageError(
                 "--from cannot be combined with --data-dir, --imports or --fingerprint."
             )
-        _show_release(reference, store, trusted_keys, as_json=as_json)
+        from my_datasets.publishing.describe_release import describe
+
+        release = describe(reference, store, keys=trusted_keys)
+        if as_json:
+            output.print_json(release.to_json())
+        else:
+            show_release(release)
         return
     parsed = DatasetReference.parse(reference)
     if data_dir:
-        reading_dir(data_dir)
-    quiet_tensorflow()
-    import_modules(imports)
+        output.reading_dir(data_dir)
+    output.quiet_tensorflow()
+    options.import_modules(imports)
     from my_datasets.builders.find_builder import find_builder
     from my_datasets.resolving.resolver import Request
 
@@ -108,57 +166,34 @@ def command(
     if fingerprint:
         counting = _fingerprint(builder)
         if as_json:
-            print_json(counting)
+            output.print_json(counting)
         else:
             _show_fingerprint(counting)
         return
     facts = {**_facts(builder), "versions": _versions(builder, data_dir)}
     if as_json:
-        print_json(facts)
+        output.print_json(facts)
     else:
         _show(facts)
-
-
-def _show_paths(*, as_json: bool) -> None:
-    folders = {kind: str(path) for kind, path in user_folders().items()}
-    if as_json:
-        print_json(folders)
-    else:
-        for kind, path in folders.items():
-            echo(f"{kind:<10}{path}")
-
-
-def _show_release(reference: str, store: str, trusted_keys: Path | None, *, as_json: bool) -> None:
-    from my_datasets.cli.release_info import show
-    from my_datasets.publishing.describe_release import describe
-
-    found = describe(reference, store, keys=trusted(trusted_keys))
-    if as_json:
-        print_json(found.to_json())
-    else:
-        show(found)
 
 
 def _fingerprint(builder: "tfds.core.DatasetBuilder") -> JsonObject:
     """Returns what is in a builder's fingerprint, and what of its modules is not."""
     from my_datasets.builders import code_fingerprint
 
+    parts = [
+        {
+            "module": part.module, "file": part.file, "whole": part.is_whole,
+            "names": list(part.names), "left_out": list(part.left_out), "sha256": part.sha256,
+        }
+        for part in code_fingerprint.source_parts(type(builder))
+    ]  # fmt: skip
     return {
         "name": builder.name,
         "config": builder.builder_config_name,
         "version": str(builder.version),
         "fingerprint": code_fingerprint.fingerprint(builder),
-        "source": [
-            {
-                "module": part.module,
-                "file": part.file,
-                "whole": part.is_whole,
-                "names": list(part.names),
-                "left_out": list(part.left_out),
-                "sha256": part.sha256,
-            }
-            for part in code_fingerprint.source_parts(type(builder))
-        ],
+        "source": parts,
     }
 
 
@@ -176,8 +211,8 @@ def _show_fingerprint(found: JsonObject) -> None:
         table.add_row("  included", Text(names))
         if part["left_out"]:
             table.add_row("  excluded", Text(", ".join(part["left_out"])))
-    console().print(table)
-    echo(
+    output.console().print(table)
+    output.echo(
         "Comments, formatting, docstrings, descriptions, release notes and other modules are "
         "excluded."
     )
@@ -248,26 +283,18 @@ def _version_notes(version: JsonObject) -> str:
 
 
 def _show(facts: JsonObject) -> None:
-    from rich.table import Table
-
     config = f"/{facts['config']}" if facts["config"] else ""
     title = f"{facts['name']}{config}:{facts['version']}"
-    table = Table.grid(padding=(0, 2))
-    table.add_row("dataset", bold(title))
-    table.add_row("data", plain(facts["path"] + ("" if facts["prepared"] else "  (not prepared)")))
+    rows = [("data", facts["path"] + ("" if facts["prepared"] else "  (not prepared)"))]
     for name, split in facts["splits"].items():
-        size = f"{split['shards']} shard(s), {human_size(split['bytes'])}"
-        table.add_row(f"split {name}", f"{split['examples']:,} examples in {size}")
-    table.add_row("features", plain(facts["features"]))
-    if facts["supervised_keys"]:
-        table.add_row("supervised", " -> ".join(map(str, facts["supervised_keys"])))
-    for one in facts["versions"]:
-        table.add_row(f"version {one['version']}", plain(_version_notes(one)))
+        rows.append((f"split {name}", _split(split["examples"], split["shards"], split["bytes"])))
+    rows.append(("features", facts["features"]))
+    rows.append(("supervised", " -> ".join(map(str, facts["supervised_keys"] or ()))))
+    rows += [(f"version {one['version']}", _version_notes(one)) for one in facts["versions"]]
     for version, notes in facts["release_notes"].items():
-        table.add_row(f"release {version}", plain(notes.strip()))
+        rows.append((f"release {version}", notes.strip()))
     for label in ("licence", "homepage", "citation", "description"):
-        if facts[label]:
-            table.add_row(label, plain(facts[label].strip()))
-    console().print(table)
+        rows.append((label, (facts[label] or "").strip()))
+    _print_facts(("dataset", title), rows)
     if not facts["prepared"]:
-        echo(f"To prepare it: my-datasets build {title}")
+        output.echo(f"To prepare it: my-datasets build {title}")

@@ -6,15 +6,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.output import (
-    PathOrAddress,
-    console,
-    data_dir_option_of,
-    echo,
-    json_option,
-    print_json,
-    reading_dir,
-)
+from my_datasets.cli import options, output
 from my_datasets.metadata import layout
 from my_datasets.resolving.registry import packaged
 from my_datasets.resolving.version_select import DeclaredVersions
@@ -40,8 +32,8 @@ class Row:
 
 
 @click.command("list")
-@data_dir_option_of(PathOrAddress("gs"))
-@json_option
+@options.data_dir_option_of(options.PathOrAddress("gs"))
+@options.json_option
 def command(data_dir: str | None, as_json: bool) -> None:
     """List this package's datasets and those prepared on this machine.
 
@@ -50,10 +42,10 @@ def command(data_dir: str | None, as_json: bool) -> None:
 
     Example: my-datasets list --json
     """
-    directory = reading_dir(data_dir)
+    directory = output.reading_dir(data_dir)
     rows = list(_rows(directory))
     if as_json:
-        print_json({"data_dir": str(directory), "datasets": [asdict(row) for row in rows]})
+        output.print_json({"data_dir": str(directory), "datasets": [asdict(row) for row in rows]})
         return
     from rich.table import Table
 
@@ -63,11 +55,11 @@ def command(data_dir: str | None, as_json: bool) -> None:
         table.add_row(
             row.name, ", ".join(row.buildable) or "-", ", ".join(prepared) or "-", row.summary
         )
-    console().print(table)
+    output.console().print(table)
     for row in rows:
         for version, reason in row.blocked.items():
-            echo(f"{row.name}:{version} is blocked: {reason}")
-    echo(f"Prepared data: {directory}")
+            output.echo(f"{row.name}:{version} is blocked: {reason}")
+    output.echo(f"Prepared data: {directory}")
 
 
 def _rows(data_dir: Path) -> Iterator[Row]:

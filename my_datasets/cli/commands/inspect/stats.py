@@ -4,18 +4,7 @@ from pathlib import Path
 
 import rich_click as click
 
-from my_datasets.cli.options import feature_imports_option
-from my_datasets.cli.output import (
-    LocalPath,
-    bold,
-    console,
-    data_dir_option,
-    html_option,
-    human_size,
-    json_option,
-    plain,
-    print_json,
-)
+from my_datasets.cli import options, output
 from my_datasets.core.json_types import JsonObject
 from my_datasets.errors import NotPreparedError
 
@@ -33,13 +22,13 @@ _ODD = ("nan", "infinite", "outside", "unknown", "empty", "not_text")
     epilog="Example: my-datasets stats digits --plot digits.png --html digits.html",
 )
 @click.argument("version", metavar="NAME[/CONFIG][:VERSION]|PATH")
-@data_dir_option
+@options.data_dir_option
 @click.option("--split", "splits", multiple=True, help="Show only this split. Repeatable.")
 @click.option("--feature", "features", multiple=True, help="Show only this feature. Repeatable.")
-@click.option("--plot", metavar="FILE", type=LocalPath(), help="Write histograms as PNG.")
-@html_option
-@feature_imports_option
-@json_option
+@click.option("--plot", metavar="FILE", type=options.LocalPath(), help="Write histograms as PNG.")
+@options.html_option
+@options.feature_imports_option
+@options.json_option
 def command(
     version: str,
     data_dir: str | None,
@@ -78,7 +67,7 @@ def command(
 
         Path(html).write_text(statistics_page(name, statistics), "utf-8")
     if as_json:
-        print_json({"name": name, "path": str(path), "statistics": statistics})
+        output.print_json({"name": name, "path": str(path), "statistics": statistics})
     else:
         _show(name, statistics)
 
@@ -88,11 +77,11 @@ def _chosen(
 ) -> JsonObject:
     """Returns the statistics of some splits and features, or of all."""
     known = {name: list(split["features"]) for name, split in statistics.items()}
-    for wanted, shown, what in (
+    for chosen, shown, what in (
         (splits, list(known), "split"),
         (features, sorted({name for some in known.values() for name in some}), "feature"),
     ):
-        for name in wanted:
+        for name in chosen:
             if name not in shown:
                 raise click.BadParameter(f"there is no {what} {name}; there are {', '.join(shown)}")
     return {
@@ -112,9 +101,11 @@ def _chosen(
 def _show(name: str, statistics: JsonObject) -> None:
     from rich.table import Table
 
-    out = console()
+    out = output.console()
     for split, found in statistics.items():
-        out.print(bold(name), f" {split}: {found['examples']:,} examples", sep="", soft_wrap=True)
+        out.print(
+            output.bold(name), f" {split}: {found['examples']:,} examples", sep="", soft_wrap=True
+        )
         table = Table(box=None, pad_edge=False)
         for column in ("feature", "missing", "mean ± std", "min", "median", "max"):
             table.add_column(column, overflow="fold")
@@ -122,7 +113,7 @@ def _show(name: str, statistics: JsonObject) -> None:
         table.add_column("values", overflow="fold", ratio=1)
         for feature, one in found["features"].items():
             cells = (feature, *_cells(one))
-            table.add_row(*map(plain, cells))
+            table.add_row(*map(output.plain, cells))
         out.print(table)
         out.print()
 
@@ -155,7 +146,7 @@ def _notes(one: JsonObject) -> str:
         forms = ", ".join(one["formats"])
         found.append(f"{' x '.join(sizes)} pixels, {forms}, heights shown")
         if "min" in one["bytes"]:
-            found.append(f"{human_size(round(one['bytes']['mean']))} each")
+            found.append(f"{output.human_size(round(one['bytes']['mean']))} each")
         if "channels" in one:
             found.append(f"means {', '.join(f'{mean:.2f}' for mean in one['channels']['means'])}")
     found += [f"{odd.replace('_', ' ')}: {one[odd]:,}" for odd in _ODD if one.get(odd)]

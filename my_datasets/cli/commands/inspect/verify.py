@@ -10,32 +10,13 @@ from typing import TYPE_CHECKING
 
 import rich_click as click
 
-from my_datasets.cli.options import (
-    feature_imports_option,
-    store_option,
-    trusted,
-    trusted_keys_option,
-)
-from my_datasets.cli.output import (
-    bold,
-    cache_dir,
-    console,
-    data_dir_option,
-    echo,
-    html_option,
-    human_size,
-    json_option,
-    print_json,
-    quiet_tensorflow,
-    workers_option,
-    write_page,
-)
-from my_datasets.cli.progress import progress_bar, transfer_progress
+from my_datasets.cli import options, output
 from my_datasets.core import interruption
 
 if TYPE_CHECKING:
     from my_datasets.core.issue import Issue
-    from my_datasets.verification.report import Report
+    from my_datasets.publishing.model.signing import TrustedKeys
+    from my_datasets.verification.verifier import Report
 
 # Without these files, the builder is unknown, or its result.
 _NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unreadable-manifest"})
@@ -43,9 +24,9 @@ _NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unre
 
 @click.command("verify")
 @click.argument("versions", metavar="[NAME[/CONFIG][:VERSION]|PATH]...", nargs=-1, required=True)
-@data_dir_option
-@store_option("--from", reads=True, required=False)
-@trusted_keys_option
+@options.data_dir_option
+@options.store_option("--from", reads=True, required=False)
+@options.trusted_keys_option
 @click.option("--fast", is_flag=True, help="Compare only metadata, file names and sizes.")
 @click.option(
     "--deep", is_flag=True, help="Also parse each example, and compare digests of the content."
@@ -79,18 +60,18 @@ _NOT_TO_BE_REBUILT = frozenset({"missing-metadata", "unreadable-metadata", "unre
     is_flag=True,
     help="Verify all shards, even those that an interrupted run has already verified.",
 )
-@click.option("--strict", is_flag=True, help="Count warnings as errors.")
-@workers_option
-@html_option
-@feature_imports_option
-@json_option
+@options.strict_option
+@options.workers_option
+@options.html_option
+@options.feature_imports_option
+@options.json_option
 @click.pass_context
 def command(
     context: click.Context,
     versions: tuple[str, ...],
     data_dir: str | None,
     store: str | None,
-    trusted_keys: Path | None,
+    trusted_keys: "TrustedKeys | None",
     fast: bool,
     deep: bool,
     near_duplicates: bool,
@@ -124,9 +105,8 @@ def command(
         raise click.UsageError("--rebuild is for local versions: pull the release, then verify it")
     from my_datasets.resolving.lock import Lock
     from my_datasets.resolving.resolver import version_dir
-    from my_datasets.verification.near_duplicates.check import NearDuplicates
-    from my_datasets.verification.report import Level
-    from my_datasets.verification.verifier import verify
+    from my_datasets.verification.near_duplicates import NearDuplicates
+    from my_datasets.verification.verifier import Level, verify
 
     lock = Lock.find()
     # Keys in the environment are for stores; local builds need no signature.
@@ -141,8 +121,8 @@ def command(
                 path = stack.enter_context(_pulled(one, store, trusted_keys, shown=not as_json))
                 resume_dir = None  # a new download was never verified before
             else:
-                path, resume_dir = version_dir(one, data_dir), cache_dir("verify")
-            bar = progress_bar(shown=not (as_json or fast), in_bytes=True)
+                path, resume_dir = version_dir(one, data_dir), output.cache_dir("verify")
+            bar = output.progress_bar(shown=not (as_json or fast), in_bytes=True)
             show = stack.enter_context(bar)
             if resume_dir is not None and not fast:
                 stack.enter_context(interruption.with_note("Verified shards are kept."))
@@ -162,27 +142,23 @@ def command(
     if html:
         from my_datasets.catalog.reports import verification_page
 
-        write_page(html, verification_page(reports))
+        output.write_page(html, verification_page(reports))
     if as_json:
-        print_json([report.to_json() for report in reports])
+        output.print_json([report.to_json() for report in reports])
     if any(not report.is_good or (strict and report.issues) for report in reports):
         context.exit(1)
 
 
 def _with_signer(
-    report: "Report", trusted_keys: Path | None, store: str | None, *, is_needed: bool
+    report: "Report", trusted_keys: "TrustedKeys | None", store: str | None, *, is_needed: bool
 ) -> "Report":
-    """Adds the result of checking the version's signature, if there are trusted keys.
+    """Adds the result of checking the version's signature, if keys are given or configured.
 
-    Args:
-      report: The report to extend.
-      trusted_keys: A file of public keys; None for those configured for the store.
-      store: The store of the version; None for a local version.
-      is_needed: Whether a missing signature is an error.
+    `is_needed` says whether a missing signature is an error.
     """
     from my_datasets.publishing.model.trust import check_signed, keys_for
 
-    keys = trusted(trusted_keys) or (keys_for(store) if store is not None else None)
+    keys = trusted_keys or (keys_for(store) if store is not None else None)
     if keys is None:
         return report
     found = check_signed(Path(report.path), keys)
@@ -195,21 +171,20 @@ def _with_signer(
 
 @contextlib.contextmanager
 def _pulled(
-    reference: str, store: str, trusted_keys: Path | None, *, shown: bool
+    reference: str, store: str, trusted_keys: "TrustedKeys | None", *, shown: bool
 ) -> Iterator[Path]:
     """Yields the directory of a temporary copy of a release."""
     from my_datasets.publishing.puller import pull
 
-    keys = trusted(trusted_keys)
     with tempfile.TemporaryDirectory(prefix="my_datasets_verify-") as directory:
-        with transfer_progress(shown=shown) as show:
-            done = pull(reference, store, directory, use_lock=False, keys=keys, report=show)
+        with output.transfer_progress(shown=shown) as show:
+            done = pull(reference, store, directory, use_lock=False, keys=trusted_keys, report=show)
         yield done.path
 
 
 def _rebuilt(path: Path) -> "list[Issue]":
     """Rebuilds a version, and returns the differences."""
-    quiet_tensorflow()
+    output.quiet_tensorflow()
     from my_datasets.builders.find_builder import builders_from_code
     from my_datasets.metadata.dataset_info import Declared
     from my_datasets.metadata.manifest import Manifest
@@ -218,7 +193,7 @@ def _rebuilt(path: Path) -> "list[Issue]":
     reference = Declared.read(path).name
     levels = 3 if "/" in reference else 2
     downloads = path.resolve().parents[levels - 1] / "downloads"
-    said = Manifest.read(path)
+    manifest = Manifest.read(path)
     # In the same file system, which probably has enough space. Builders may print to stdout.
     with (
         tempfile.TemporaryDirectory(prefix=f".{path.name}.rebuilt-", dir=path.parent) as directory,
@@ -226,14 +201,11 @@ def _rebuilt(path: Path) -> "list[Issue]":
     ):
         (builder,) = builders_from_code(reference, data_dir=directory)
         again = rebuild(builder, path, download_dir=downloads)
-        return list(compare(said.content if said else None, again))
+        return list(compare(manifest.content if manifest else None, again))
 
 
 def _show(report: "Report") -> None:
-    out = console()
-    counts = [(kind, sum(i.severity.value == kind for i in report.issues))
-              for kind in ("error", "warning")]  # fmt: skip
-    said = ", ".join(f"{n} {kind}{'s' if n > 1 else ''}" for kind, n in counts if n)
+    out = output.console()
     outcome = {
         "fast": "metadata and sizes", "bytes": "every byte", "deep": "every byte and example"
     }[report.level.value]  # fmt: skip
@@ -241,20 +213,22 @@ def _show(report: "Report") -> None:
     if report.resumed:
         again += f", {report.resumed:,} shards by an earlier run"
     out.print(
-        bold(report.name),
-        f": {said or 'good'} ({outcome} of "
-        f"{report.examples:,} examples, {human_size(report.bytes)}, {report.seconds:.1f} s{again})",
+        output.bold(report.name),
+        f": {output.counted(report.issues) or 'good'} ({outcome} of {report.examples:,} examples, "
+        f"{output.human_size(report.bytes)}, {report.seconds:.1f} s{again})",
         sep="",
         soft_wrap=True,
     )
     for issue in report.issues:
-        echo(str(issue))
+        output.echo(str(issue))
     if report.signed_by is not None:
-        echo(f"signed by {report.signed_by}")
+        output.echo(f"signed by {report.signed_by}")
     elif not report.issues:
         recorded = "metadata and sizes" if report.level.value == "fast" else "bytes"
-        echo(f"{recorded} match the manifest; its signature was not checked: see --trusted-keys")
+        output.echo(
+            f"{recorded} match the manifest; its signature was not checked: see --trusted-keys"
+        )
     for note in report.not_checked:
-        echo(f"not checked: {note}")
+        output.echo(f"not checked: {note}")
     if report.digest is not None:
         out.print(f"digest {report.digest}", soft_wrap=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import rich_click as click
 
-from my_datasets.cli import output
+from my_datasets.cli import options, output
 from my_datasets.errors import InvalidOptionError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ _PORT = 5050
     show_default=True, help="For a worker: how long to wait for the dispatcher to start.",
 )  # fmt: skip
 @click.option(
-    "--work-dir", metavar="DIR", type=output.PathOrAddress("gs"),
+    "--work-dir", metavar="DIR", type=options.PathOrAddress("gs"),
     help="For a dispatcher: where it keeps its state, so that it can be restarted.  "
     "[default: a temporary directory]",
 )  # fmt: skip
@@ -56,8 +56,8 @@ _PORT = 5050
 )  # fmt: skip
 @click.option("--supervise", is_flag=True, help="Restart the process whenever it dies.")
 @click.option("--child-of", type=int, hidden=True, help="Exit when this process does.")
-@output.json_option
-def command(role: str, supervise: bool, child_of: int | None, **options: Any) -> None:
+@options.json_option
+def command(role: str, supervise: bool, child_of: int | None, **settings: Any) -> None:
     """Run a dispatcher or a worker of TensorFlow's tf.data service.
 
     The dispatcher distributes work to workers, which read, decode and augment for trainers:
@@ -68,44 +68,33 @@ def command(role: str, supervise: bool, child_of: int | None, **options: Any) ->
     output.quiet_tensorflow()
     from my_datasets.input_pipeline.service.server import free_port
 
-    if options["port"] is None:
-        options["port"] = _PORT if role == "dispatcher" else 0
-    options["port"] = options["port"] or free_port()
-    if role == "worker" and (options["work_dir"] or options["workers"]):
+    if settings["port"] is None:
+        settings["port"] = _PORT if role == "dispatcher" else 0
+    settings["port"] = settings["port"] or free_port()
+    if role == "worker" and (settings["work_dir"] or settings["workers"]):
         raise InvalidOptionError(
             "--work-dir and --worker are for a dispatcher.", fix="leave them out"
         )
     logging.basicConfig(format="%(message)s")
     with tempfile.TemporaryDirectory(prefix="my_datasets-dispatcher-") as temporary:
         if role == "dispatcher":
-            options["work_dir"] = options["work_dir"] or temporary
+            settings["work_dir"] = settings["work_dir"] or temporary
         if supervise:
-            _supervise(role, options)
+            _supervise(role, settings)
         else:
-            _serve(role, child_of, **options)
+            _serve(role, child_of, settings)
 
 
-def _serve(
-    role: str,
-    child_of: int | None,
-    *,
-    port: int,
-    host: str,
-    dispatcher: str,
-    patience: float,
-    work_dir: str | None,
-    workers: tuple[str, ...],
-    as_json: bool,
-) -> None:
+def _serve(role: str, child_of: int | None, settings: dict[str, Any]) -> None:
     from my_datasets.input_pipeline.service.address import ServiceAddress
     from my_datasets.input_pipeline.service.server import StopSignal, serve_dispatcher, serve_worker
 
-    address = ServiceAddress.parse(f"grpc://{host}:{port}")
+    address = ServiceAddress.parse(f"grpc://{settings['host']}:{settings['port']}")
     ending = StopSignal(child_of)
 
     def ready(served: "RunningServer") -> None:
         facts = {"role": role, "url": address.url, "address": str(address), "pid": served.pid}
-        if as_json:
+        if settings["as_json"]:
             output.echo(json.dumps(facts))
         else:
             output.echo(f"The {role} is at {address.url}, process {served.pid}")
@@ -113,22 +102,27 @@ def _serve(
 
     with _on_signals(ending.ask):
         if role == "dispatcher":
-            serve_dispatcher(address, str(work_dir), workers, ending, ready)
+            serve_dispatcher(address, settings["work_dir"], settings["workers"], ending, ready)
         else:
-            found = ServiceAddress.parse(f"grpc://{dispatcher.removeprefix('grpc://')}")
-            serve_worker(address, found, patience, ending, ready)
+            host = settings["dispatcher"].removeprefix("grpc://")
+            dispatcher = ServiceAddress.parse(f"grpc://{host}")
+            serve_worker(address, dispatcher, settings["patience"], ending, ready)
 
 
-def _supervise(role: str, options: dict[str, Any]) -> None:
+def _supervise(role: str, settings: dict[str, Any]) -> None:
     from my_datasets.input_pipeline.service.server import Supervisor
 
-    given = [f"--port={options['port']}", f"--host={options['host']}", f"--child-of={os.getpid()}"]
+    given = [
+        f"--port={settings['port']}",
+        f"--host={settings['host']}",
+        f"--child-of={os.getpid()}",
+    ]
     if role == "dispatcher":
-        given += [f"--work-dir={options['work_dir']}"]
-        given += [f"--worker={one}" for one in options["workers"]]
+        given += [f"--work-dir={settings['work_dir']}"]
+        given += [f"--worker={one}" for one in settings["workers"]]
     else:
-        given += [f"--dispatcher={options['dispatcher']}", f"--wait={options['patience']}"]
-    given += ["--json"] if options["as_json"] else []
+        given += [f"--dispatcher={settings['dispatcher']}", f"--wait={settings['patience']}"]
+    given += ["--json"] if settings["as_json"] else []
     supervisor = Supervisor([sys.executable, "-m", "my_datasets", "serve", role, *given])
     with _on_signals(supervisor.ask):
         supervisor.run()

@@ -1,1 +1,0 @@
-"""The Kafka consumer: connection, partitions, offsets, and the thread that polls."""

@@ -1,1 +1,0 @@
-"""Decodes messages into columns: payloads, values, and the quarantine of undecodable messages."""

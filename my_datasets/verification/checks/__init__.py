@@ -1,1 +1,0 @@
-"""Checks of a version's files, metadata and statistics; each yields issues."""

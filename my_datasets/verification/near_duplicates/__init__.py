@@ -1,1 +1,0 @@
-"""Finds near-duplicate images and texts across splits."""

@@ -1,1 +1,0 @@
-"""Checks splits against the rules declared in the manifest."""
