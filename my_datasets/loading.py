@@ -35,7 +35,7 @@ from my_datasets.resolving import version_select
 from my_datasets.resolving.request import Request
 from my_datasets.resolving.resolve_prepared import resolve_request
 from my_datasets.storage import addresses
-from my_datasets.storage.opening import open_store
+from my_datasets.storage.store import open_store
 
 
 @checked()

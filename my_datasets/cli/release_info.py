@@ -6,8 +6,8 @@ from my_datasets.cli.output import bold, console, echo, human_size, plain
 
 if TYPE_CHECKING:
     from my_datasets.exporting.version_summary import Feature
-    from my_datasets.publishing.describe_release import ReleaseDescription
-    from my_datasets.publishing.model.index import Release
+    from my_datasets.publishing.model.store_layout import Release
+    from my_datasets.publishing.resolve_release import ReleaseDescription
 
 
 def show(found: "ReleaseDescription") -> None:

@@ -16,9 +16,8 @@ from my_datasets.errors import (
 )
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
-from my_datasets.publishing.model.index import Event, Index, Release, ReleaseState
 from my_datasets.publishing.model.record import key_of
-from my_datasets.publishing.model.store_layout import Settings
+from my_datasets.publishing.model.store_layout import Event, Index, Release, ReleaseState, Settings
 from my_datasets.resolving.lock import Lock
 from my_datasets.storage.store import HALF_WRITTEN, Store, StoredFile
 

@@ -24,19 +24,13 @@ from my_datasets.errors import (
     UnregisteredFeatureError,
 )
 from my_datasets.input_pipeline.read.attached_release import AttachedRelease
-from my_datasets.publishing.download import discard, fetch
 from my_datasets.publishing.install import begin, finish
-from my_datasets.publishing.model.release_metadata import (
-    is_metadata,
-    parse_metadata,
-    read_with,
-    shards_of,
-)
+from my_datasets.publishing.model.record import is_metadata, parse_metadata, read_with, shards_of
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.trust import keep_signatures
 from my_datasets.publishing.resolve_release import ResolvedRelease, resolve_release
-from my_datasets.publishing.transfer import TransferProgress
+from my_datasets.publishing.transfer import TransferProgress, discard, fetch
 from my_datasets.records import shard_provider
 from my_datasets.records.shard_provider import Attachment
 from my_datasets.storage import addresses

@@ -3,17 +3,15 @@
 import base64
 import contextlib
 import hashlib
-import random
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import (
-    ChangedInStoreError,
     CorruptReleaseError,
     DataDirError,
     NotInStoreError,
@@ -21,9 +19,8 @@ from my_datasets.errors import (
     StoreError,
 )
 from my_datasets.metadata.dataset_info import MALFORMED
-from my_datasets.publishing.model import index as indexes
 from my_datasets.publishing.model import record, store_layout
-from my_datasets.publishing.model.index import Index, Release
+from my_datasets.publishing.model import store_layout as indexes
 from my_datasets.publishing.model.record import Record
 from my_datasets.publishing.model.rollback_state import Facts, RollbackState, SeenDocument
 from my_datasets.publishing.model.signed_json import (
@@ -35,9 +32,9 @@ from my_datasets.publishing.model.signed_json import (
     sealed,
     unsealed,
 )
-from my_datasets.publishing.model.store_layout import MOST_BYTES, Settings
+from my_datasets.publishing.model.store_layout import MOST_SETTINGS_BYTES, Index, Release, Settings
 from my_datasets.publishing.model.trust import RELEASE_PURPOSE, configured
-from my_datasets.storage.retry import RetryingStore
+from my_datasets.storage.retry import RetryingStore, compare_and_swap
 from my_datasets.storage.store import read_only
 
 # Purposes of signatures: one of an index is not valid for a release.
@@ -45,9 +42,7 @@ STORE_PURPOSE = "my-datasets-store"
 INDEX_PURPOSE = "my-datasets-index"
 _SIGNATURE_BYTES = 64
 _LOGGER = get_logger(__name__)
-# Attempts when other publishers change the same document.
-_TURNS = 100
-_LONGEST_TURN_SECONDS = 0.5
+_Document = TypeVar("_Document", Settings, Index)
 
 
 class CatalogClient:
@@ -163,23 +158,22 @@ class CatalogClient:
           SignatureError: The store requires signatures, and there is no signer.
         """
         settings = self._with(dataset)
-        for turn in range(_TURNS):
-            before, tag = self._index(dataset, settings)
+
+        def next_index(before: Index) -> Index:
             after = update(before)
             if after is before:
-                if not anew or tag is None:
+                if not anew or not before.serial:
                     return before
                 after = replace(before, serial=before.serial + 1)
-            after = replace(
-                after, store=settings.store, store_serial=settings.serial,
-                expires=self._expiry(settings),
-            )  # fmt: skip
-            data = sealed(after.to_json(), INDEX_PURPOSE, self._signer)
-            if self._replaced(store_layout.index_of(dataset), data, tag):
-                self._note(f"index of {dataset}", SeenDocument(), after.serial, data)
-                return after
-            _back_off(turn)
-        raise self._crowded()
+            expires = self._expiry(settings)
+            return replace(
+                after, store=settings.store, store_serial=settings.serial, expires=expires
+            )
+
+        return self._change(
+            f"index of {dataset}", store_layout.index_of(dataset), INDEX_PURPOSE,
+            lambda: self._index(dataset, settings), next_index,
+        )  # fmt: skip
 
     def set(self, **changes: Any) -> Settings:
         """Changes fields of the settings and signs them; creates the store if it does not exist.
@@ -238,27 +232,38 @@ class CatalogClient:
     def _set(self, update: Callable[[Settings], Settings], *, anew: bool = False) -> Settings:
         if not self.store.is_writable:
             raise read_only(self.store.url)
-        for turn in range(_TURNS):
-            found = self._settings()
-            before, tag = found or (Settings(uuid.uuid4().hex, names_store=True), None)
+
+        def read() -> tuple[Settings, str | None]:
+            return self._settings() or (Settings(uuid.uuid4().hex, names_store=True), None)
+
+        def next_settings(before: Settings) -> Settings:
             self._check_signer(before)
             after = update(before)
             if (before.requires_signatures or after.requires_signatures) and self._signer is None:
                 raise _nothing_to_sign_by(self.store.url)
-            if found is not None and after == before and not (anew or self._is_due(before)):
+            if before.serial and after == before and not (anew or self._is_due(before)):
                 return before
-            after = replace(after, serial=before.serial + 1, expires=self._expiry(after))
-            data = sealed(after.to_json(), STORE_PURPOSE, self._signer)
-            if self._replaced(store_layout.STORE, data, tag):
-                self._note("store", SeenDocument(), after.serial, data)
-                return after
-            _back_off(turn)
-        raise self._crowded()
+            return replace(after, serial=before.serial + 1, expires=self._expiry(after))
+
+        return self._change("store", store_layout.STORE, STORE_PURPOSE, read, next_settings)
+
+    def _change(
+        self, document: str, path: str, purpose: str,
+        read: Callable[[], tuple[_Document, str | None]], update: Callable[[_Document], _Document],
+    ) -> _Document:  # fmt: skip
+        """Changes a document atomically, and signs it; see `compare_and_swap`."""
+        found, written = compare_and_swap(
+            self.store, path, read, update,
+            lambda value: sealed(value.to_json(), purpose, self._signer),
+        )  # fmt: skip
+        if written is not None:
+            self._note(document, SeenDocument(), found.serial, written)
+        return found
 
     def _settings(self) -> tuple[Settings, str] | None:
         seen = self._seen("store")
         try:
-            data, tag = self.store.state(store_layout.STORE, MOST_BYTES)
+            data, tag = self.store.state(store_layout.STORE, MOST_SETTINGS_BYTES)
         except NotInStoreError:
             if seen.serial:
                 self._note("store", seen, 0, b"")
@@ -281,7 +286,7 @@ class CatalogClient:
         document, path = f"index of {dataset}", store_layout.index_of(dataset)
         seen = self._seen(document)
         try:
-            data, tag = self.store.state(path, indexes.MOST_BYTES)
+            data, tag = self.store.state(path, indexes.MOST_INDEX_BYTES)
         except NotInStoreError:
             if seen.serial:
                 self._note(document, seen, 0, b"")
@@ -509,27 +514,6 @@ class CatalogClient:
             return
         now = SeenDocument(serial, hashlib.sha256(data).hexdigest())
         self._memory.note(self.store.url, document, before, now)
-
-    def _replaced(self, path: str, data: bytes, tag: str | None) -> bool:
-        """Replaces a document; returns False if another publisher changed it first."""
-        try:
-            self.store.replace(path, data, tag)
-        except ChangedInStoreError:
-            try:
-                # Our write may have succeeded, with a lost response.
-                return self.store.state(path, len(data))[0] == data
-            except StoreError:
-                return False
-        return True
-
-    def _crowded(self) -> StoreError:
-        return StoreError(
-            f"Other publishers keep changing {self.store.url}.", fix="try again later"
-        )
-
-
-def _back_off(turn: int) -> None:
-    time.sleep(random.uniform(0, min(_LONGEST_TURN_SECONDS, 0.01 * 2**turn)))  # noqa: S311
 
 
 def _shown(one: Signature) -> str:

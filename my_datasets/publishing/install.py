@@ -24,11 +24,11 @@ from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.recorded_files import check_indexes
 from my_datasets.publishing.catalog_client import CatalogClient
-from my_datasets.publishing.download import Fetched, discard, fetch, keep_only_files, known_files
 from my_datasets.publishing.model import record
-from my_datasets.publishing.model.record import Record, ReleasedFile
-from my_datasets.publishing.model.release_metadata import (
+from my_datasets.publishing.model.record import (
     REWRITTEN,
+    Record,
+    ReleasedFile,
     is_metadata,
     is_part_made_here,
     only_splits,
@@ -36,7 +36,15 @@ from my_datasets.publishing.model.release_metadata import (
     remember_part,
     shards_of,
 )
-from my_datasets.publishing.transfer import Transfer, TransferProgress
+from my_datasets.publishing.transfer import (
+    Fetched,
+    Transfer,
+    TransferProgress,
+    discard,
+    fetch,
+    keep_only_files,
+    known_files,
+)
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.verified_files import verified_files
 

@@ -19,20 +19,18 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.publishing import admin
 from my_datasets.publishing.catalog_client import CatalogClient
-from my_datasets.publishing.download import fetch
 from my_datasets.publishing.model import store_layout
-from my_datasets.publishing.model.index import Index, Release, ReleaseState
 from my_datasets.publishing.model.record import FIRST, Record, key_of
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Signs, Trusts
-from my_datasets.publishing.transfer import TransferProgress
+from my_datasets.publishing.model.store_layout import Index, Release, ReleaseState
+from my_datasets.publishing.transfer import TransferProgress, fetch
 from my_datasets.publishing.upload import Outcome, Published, ReleaseUpload
 from my_datasets.resolving import resolve_prepared
 from my_datasets.resolving.resolve_prepared import Reference
 from my_datasets.storage.backends.local import LocalStore
-from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
-from my_datasets.storage.store import Store, read_only
+from my_datasets.storage.store import Store, open_store, read_only
 from my_datasets.verification.report import Level
 from my_datasets.verification.verifier import verify
 

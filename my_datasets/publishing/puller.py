@@ -31,10 +31,9 @@ from my_datasets.publishing.transfer import TransferProgress
 from my_datasets.resolving.request import Request
 from my_datasets.resolving.resolve_prepared import resolve_request, root_of
 from my_datasets.storage import addresses
-from my_datasets.storage.opening import open_store
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.retry import RetryPolicy
-from my_datasets.storage.store import Store
+from my_datasets.storage.store import Store, open_store
 
 _AT_ONCE = 8
 

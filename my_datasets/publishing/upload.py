@@ -23,8 +23,8 @@ from my_datasets.errors import (
 from my_datasets.metadata.layout import METADATA_FILES
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record, store_layout
-from my_datasets.publishing.model.index import Index, Release, ReleaseState
 from my_datasets.publishing.model.record import Record, ReleasedFile
+from my_datasets.publishing.model.store_layout import Index, Release, ReleaseState
 from my_datasets.publishing.transfer import Transfer, TransferProgress
 from my_datasets.storage.json_files import read_json
 from my_datasets.storage.regular_files import open_regular

@@ -35,16 +35,14 @@ from my_datasets.metadata.manifest import FILE_NAME as MANIFEST
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.recorded_files import other_files
 from my_datasets.publishing.model import record
-from my_datasets.publishing.model.index import Release, claim
-from my_datasets.publishing.model.record import Record, ReleasedFile
-from my_datasets.publishing.model.release_metadata import REWRITTEN, is_part_made_here
+from my_datasets.publishing.model.record import REWRITTEN, Record, ReleasedFile, is_part_made_here
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Signature, Trusts
+from my_datasets.publishing.model.store_layout import Release, claim
 from my_datasets.resolving.lock import Lock, TrustedKey, trusted_key
 from my_datasets.storage.json_files import convert_json, read_json
-from my_datasets.storage.opening import open_store
 from my_datasets.storage.regular_files import read_regular, sha256_of, write_whole
-from my_datasets.storage.store import Store
+from my_datasets.storage.store import Store, open_store
 from my_datasets.storage.user_folders import settings_folder
 
 # Purpose of the signatures of a release.

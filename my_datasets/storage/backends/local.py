@@ -15,8 +15,6 @@ import filelock
 
 from my_datasets.core import interruption
 from my_datasets.errors import (
-    AlreadyInStoreError,
-    ChangedInStoreError,
     DiskFullError,
     NotInStoreError,
     StoreError,
@@ -27,8 +25,11 @@ from my_datasets.storage.store import (
     HALF_WRITTEN,
     OnBytes,
     StoredFile,
+    already_there,
     altered,
+    changed,
     ignore_bytes,
+    no_file,
     too_large,
     unreadable,
 )
@@ -126,10 +127,7 @@ class LocalStore:
                 except NotInStoreError:
                     found = None
                 if found != tag:
-                    raise ChangedInStoreError(
-                        f"{path} in {self.url} was changed by another process.",
-                        fix="run the same again",
-                    )
+                    raise changed(self.url, path)
                 with self._partial() as partial:
                     _copy(data, partial, _tag(data), ignore_bytes)
                     partial.replace(target)
@@ -291,13 +289,9 @@ def _explained(path: str, url: str) -> Iterator[None]:
     except StoreError:
         raise
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise NotInStoreError(
-            f"{url} has no file {path}.", fix="list what is there with my-datasets ls"
-        ) from error
+        raise no_file(url, path) from error
     except FileExistsError as error:
-        raise AlreadyInStoreError(
-            f"{path} is in {url} already.", fix="choose another name"
-        ) from error
+        raise already_there(url, path) from error
     except OSError as error:
         if error.errno in _FULL:
             raise DiskFullError(

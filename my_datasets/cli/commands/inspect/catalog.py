@@ -21,7 +21,7 @@ from my_datasets.cli.output import (
 from my_datasets.cli.progress import progress_bar
 
 if TYPE_CHECKING:
-    from my_datasets.catalog.site.render import Rendered
+    from my_datasets.catalog.site import Rendered
     from my_datasets.publishing.model.signed_json import Trusts
 
 
@@ -97,7 +97,7 @@ def made(
 ) -> "Rendered":  # fmt: skip
     """Generates or updates a site, and shows progress; see `render.write` for the arguments."""
     from my_datasets.catalog.releases import VersionComparer, collect
-    from my_datasets.catalog.site.render import write
+    from my_datasets.catalog.site import write
 
     cache = cache_dir("catalog")
     with progress_bar() as report:

@@ -130,7 +130,7 @@ def _show_paths(*, as_json: bool) -> None:
 
 def _show_release(reference: str, store: str, trusted_keys: Path | None, *, as_json: bool) -> None:
     from my_datasets.cli.release_info import show
-    from my_datasets.publishing.describe_release import describe
+    from my_datasets.publishing.resolve_release import describe
 
     found = describe(reference, store, keys=trusted(trusted_keys))
     if as_json:

@@ -94,8 +94,8 @@ def _trusting(lock: "Lock", keys: Path, store: str | None) -> "Lock":
     from my_datasets.publishing.catalog_client import CatalogClient
     from my_datasets.publishing.model.signing import TrustedKeys
     from my_datasets.resolving.lock import TrustedKey
-    from my_datasets.storage.opening import open_store
     from my_datasets.storage.retry import RetryingStore
+    from my_datasets.storage.store import open_store
 
     trusted = TrustedKeys.read(keys)
     url, store_id = "", ""

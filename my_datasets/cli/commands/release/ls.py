@@ -19,7 +19,7 @@ def command(dataset: str | None, store: str, trusted_keys: Path | None, as_json:
     Example: my-datasets ls digits --from gs://our-bucket/datasets
     """
     from my_datasets.publishing.admin import releases
-    from my_datasets.publishing.model.index import ReleaseState
+    from my_datasets.publishing.model.store_layout import ReleaseState
 
     found = releases(ledger(store, trusted_keys=trusted_keys), dataset)
     if as_json:

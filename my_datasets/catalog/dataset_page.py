@@ -1,5 +1,9 @@
-"""The content of a dataset's page, ready for the template, with code that loads each version."""
+"""The content of a dataset's page: metadata, examples, code that loads it; and its JSON-LD.
 
+The JSON-LD is schema.org and Croissant, for search engines.
+"""
+
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -8,7 +12,8 @@ from pathlib import Path
 from markupsafe import Markup
 
 from my_datasets.catalog.feature_summary import FeatureSummary, in_usual_order, summaries
-from my_datasets.catalog.first_records import beginning
+from my_datasets.catalog.first_records import batch_of, beginning
+from my_datasets.catalog.pages import first_words, prose, web_address
 from my_datasets.catalog.releases import (
     CatalogContents,
     CatalogVersion,
@@ -16,13 +21,15 @@ from my_datasets.catalog.releases import (
     Dataset,
     VersionComparer,
 )
-from my_datasets.catalog.samples import Samples, samples
-from my_datasets.catalog.templating import first_words, prose, web_address
+from my_datasets.catalog.samples import UNREADABLE, Samples, samples
 from my_datasets.core.json_types import JsonObject
-from my_datasets.errors import MyDatasetsError, problem_of
-from my_datasets.exporting.version_summary import About
+from my_datasets.errors import FeatureError, MyDatasetsError, problem_of
+from my_datasets.exporting import descriptions as writing
+from my_datasets.exporting.parquet import of_records
+from my_datasets.exporting.version_summary import About, SummaryFile
 from my_datasets.metadata.content import ShardContent
 from my_datasets.metadata.dataset_info import MALFORMED, Declared
+from my_datasets.metadata.features import Leaf
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.version_metadata import VersionMetadata
 
@@ -316,3 +323,70 @@ def _version(offered: CatalogVersion, newest: JsonObject, changes: Changes | Non
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         notes = f"It cannot be read: {problem_of(error)}"
     return VersionRow(offered, prose(str(notes)), digest, examples, changes)
+
+
+EXAMPLES = "samples/examples.parquet"
+# The maximum size of examples.
+_MOST_EXAMPLES_BYTES = 4 << 20
+
+
+def schema_org(card: Card) -> dict[str, object]:
+    """Returns a dataset as https://schema.org/Dataset, for search engines."""
+    about = card.about
+    found: dict[str, object] = {
+        "@context": "https://schema.org/",
+        "@type": "Dataset",
+        "name": card.name,
+        "description": card.summary or card.name,
+        "version": about.version,
+        "license": about.licence,
+        "citation": about.citation,
+        "url": card.homepages[0] if card.homepages else "",
+        "datePublished": about.published,
+        "keywords": list(about.modalities),
+        "variableMeasured": [one.name for one in about.features if one.name][:50],
+        "size": f"{card.bytes} B",
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def examples_file(card: Card) -> bytes | None:
+    """Returns the first examples as a Parquet file; None if they are unavailable."""
+    path, first = card.offered.path, card.samples.first
+    if path is None or first is None:
+        return None
+    try:
+        return of_records(path, batch_of(first.records()), _MOST_EXAMPLES_BYTES)
+    except (*UNREADABLE, *MALFORMED):
+        return None
+
+
+def croissant_description(where: CatalogContents, card: Card, *, has_examples: bool) -> str:
+    """Returns a dataset's Croissant description; "" if Croissant cannot express it.
+
+    `has_examples` says whether a file with the first examples is beside it.
+    """
+    leaves: list[Leaf] = []
+    if has_examples and card.offered.path is not None:
+        leaves = VersionMetadata(card.offered.path).known_leaves or []
+    about = dataclasses.replace(
+        card.about, name=card.name, files=tuple(_summary_files(where, card)), urls=card.homepages
+    )
+    try:
+        made = writing.croissant(
+            about, leaves, includes=EXAMPLES if leaves else "",
+            records=f"The first examples of {card.samples.split}.",
+        )  # fmt: skip
+    except FeatureError:
+        return ""
+    return writing.as_text(made)
+
+
+def _summary_files(where: CatalogContents, card: Card) -> Iterator[SummaryFile]:
+    config = f"{card.dataset.config}/" if card.dataset.config else ""
+    folder = f"{card.dataset.name}/{config}{card.offered.version}"
+    origin = where.origin.rstrip("/")
+    if not (web_address(origin) or origin.startswith(("gs://", "s3://", "/"))):
+        origin = "."
+    for one in card.shards:
+        yield SummaryFile(one.name, f"{origin}/{folder}/{one.name}", one.bytes, one.sha256)
