@@ -59,17 +59,17 @@ class ReleaseMetadata:
     """The metadata of releases: in a local store, or copied to a cache."""
 
     def __init__(
-        self, ledger: CatalogClient, cache: Path | None, local: Path | None, *, is_checked: bool
+        self, client: CatalogClient, cache: Path | None, local: Path | None, *, is_checked: bool
     ) -> None:
         """Reads nothing yet.
 
         Args:
-          ledger: The client for the store's catalog.
+          client: The client for the store's catalog.
           cache: The directory for copies from a remote store.
           local: The store's directory, if it is local.
           is_checked: Whether signatures are required.
         """
-        self._ledger = ledger
+        self._client = client
         self._cache = cache
         self._local = local
         self._is_checked = is_checked
@@ -86,7 +86,7 @@ class ReleaseMetadata:
         Raises:
           SignatureError, CorruptReleaseError, StoreError: The metadata cannot be verified.
         """
-        record = self._ledger.record(dataset, key, release)
+        record = self._client.record(dataset, key, release)
         folder = store_layout.release_of(dataset, key)
         if self._local is not None:
             directory = self._local / folder
@@ -96,7 +96,7 @@ class ReleaseMetadata:
             return directory
         if self._cache is None:
             raise StoreError(
-                f"{self._ledger.store.url} is a remote store.",
+                f"{self._client.store.url} is a remote store.",
                 fix="name a cache directory for its metadata",
             )
         directory = self._cache / record.identity
@@ -156,7 +156,7 @@ class ReleaseMetadata:
         if not cached.is_file():
 
             def fetch(begin: int, end: int) -> bytes:
-                return b"".join(self._ledger.store.read(path, begin, end))
+                return b"".join(self._client.store.read(path, begin, end))
 
             try:
                 records = first_records.first_records(fetch, shard.bytes, first.file_format)
@@ -166,7 +166,7 @@ class ReleaseMetadata:
         return Beginning(first.split, (cached,), "tfrecord"), ""
 
     def _fetch(self, path: str, wanted: ReleasedFile, directory: Path) -> None:
-        data = b"".join(self._ledger.store.read(path, 0, wanted.bytes))
+        data = b"".join(self._client.store.read(path, 0, wanted.bytes))
         if hashlib.sha256(data).hexdigest() != wanted.sha256:
             raise self._altered(path)
         _write(directory / wanted.name, data)
@@ -181,7 +181,7 @@ class ReleaseMetadata:
 
     def _altered(self, path: str) -> CorruptReleaseError:
         return CorruptReleaseError(
-            f"{path} in {self._ledger.store.url} is not what was published.",
+            f"{path} in {self._client.store.url} is not what was published.",
             fix="report it to the publisher",
         )
 
@@ -293,18 +293,18 @@ def collect(
     store = open_store(source)
     if isinstance(store, LocalStore) and not (Path(store.url) / store_layout.STORE).is_file():
         return _prepared(Path(store.url))
-    ledger = CatalogClient(RetryingStore(store), keys=keys, memory=memory)
+    client = CatalogClient(RetryingStore(store), keys=keys, memory=memory)
     where = ReleaseMetadata(
-        ledger,
+        client,
         None if cache is None else Path(cache),
         Path(store.url) if isinstance(store, LocalStore) else None,
-        is_checked=ledger.keys is not None,
+        is_checked=client.keys is not None,
     )
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        names = ledger.required().datasets
+        names = client.required().datasets
         datasets = []
-        for done, index in enumerate(pool.map(ledger.index, names), 1):
-            found = _released(index, where, pool, is_checked=ledger.keys is not None)
+        for done, index in enumerate(pool.map(client.index, names), 1):
+            found = _released(index, where, pool, is_checked=client.keys is not None)
             if with_examples:
                 found = [_with_examples(one, where) for one in found]
             datasets += found

@@ -39,7 +39,7 @@ _SHOWN = 5
 
 
 def check_release_gate(
-    version_dir: Path, wanted: Record, index: Index, ledger: CatalogClient
+    version_dir: Path, wanted: Record, index: Index, client: CatalogClient
 ) -> None:
     """Compares a version with the next lower and the next higher release.
 
@@ -75,7 +75,7 @@ def check_release_gate(
             if found is None:
                 target = Path(directory) / "downloaded" / str(version)
                 found = _downloaded_version(
-                    ledger, wanted, version, published[version], version_dir, target
+                    client, wanted, version, published[version], version_dir, target
                 )
             (siblings / str(version)).symlink_to(found, target_is_directory=True)
         gate.check(version_dir, siblings)
@@ -94,7 +94,7 @@ def _local_version(version_dir: Path, version: VersionNumber, release: Release) 
 
 
 def _downloaded_version(
-    ledger: CatalogClient,
+    client: CatalogClient,
     wanted: Record,
     version: VersionNumber,
     release: Release,
@@ -103,19 +103,19 @@ def _downloaded_version(
 ) -> Path:
     """Returns a directory with enough of a release to compare it with `new`."""
     key = key_of(wanted.config, version)
-    store = ledger.store.origin
+    store = client.store.origin
     if isinstance(store, LocalStore):
         return store.path_of(store_layout.release_of(wanted.name, key))
-    found = ledger.record(wanted.name, key, release)
-    fetch(ledger, found, target, [one for one in found.files if one.name in FIRST])
+    found = client.record(wanted.name, key, release)
+    fetch(client, found, target, [one for one in found.files if one.name in FIRST])
     shards = {one.name for some in Declared.read(target).splits.values() for one in some}
     # Without the sidecars of shards, which are `.npy` files.
     metadata = [
         one for one in found.files if one.name not in shards and not one.name.endswith(".npy")
     ]
-    fetch(ledger, found, target, metadata)
+    fetch(client, found, target, metadata)
     if not _are_proved_same(target, new):
-        fetch(ledger, found, target)
+        fetch(client, found, target)
     return target
 
 
@@ -197,22 +197,22 @@ def publish(
     patient = RetryingStore(open_store(store), patience)
     if not patient.is_writable:
         raise read_only(patient.url)
-    ledger = CatalogClient(patient, keys=keys, signer=signer, memory=memory)
-    job = ReleaseUpload(version_dir, wanted, patient, ledger, workers, report, reads_back=read_back)
-    index = ledger.index(wanted.name)
+    client = CatalogClient(patient, keys=keys, signer=signer, memory=memory)
+    job = ReleaseUpload(version_dir, wanted, client, workers, report, reads_back=read_back)
+    index = client.index(wanted.name)
     found = index.releases.get(wanted.key)
     if found is not None and (done := job.settled(found)):
         job.check_here(wanted.files)
         if level is Level.DEEP:
             _verify(version_dir, level, report)
         if valid_for is not None and not dry_run:
-            admin.set_validity(ledger, int(valid_for))
+            admin.set_validity(client, int(valid_for))
         return done
     # Stores hash every uploaded byte, so those need no separate pass.
     on_the_way = level is Level.BYTES and not dry_run
     _verify(version_dir, Level.FAST if on_the_way else level, report)
     if version_gate and found is None:
-        check_release_gate(version_dir, wanted, index, ledger)
+        check_release_gate(version_dir, wanted, index, client)
     missing = job.missing()
     if on_the_way:
         job.check_here([one for one in wanted.files if one not in missing])
@@ -225,7 +225,7 @@ def publish(
         raise
     done = job.commit(sum(one.bytes for one in missing), note)
     if valid_for is not None:
-        admin.set_validity(ledger, int(valid_for))
+        admin.set_validity(client, int(valid_for))
     return done
 
 

@@ -88,7 +88,7 @@ class ResolvedRelease:
     """A resolved release.
 
     Attributes:
-      ledger: The client of its store.
+      client: The client of its store.
       index: The index of its dataset.
       key: Its key in the index.
       release: Its entry in the index.
@@ -96,7 +96,7 @@ class ResolvedRelease:
       request: The requested dataset, with the lock that applies to it.
     """
 
-    ledger: CatalogClient
+    client: CatalogClient
     index: Index
     key: str
     release: Release
@@ -106,7 +106,7 @@ class ResolvedRelease:
     @property
     def url(self) -> str:
         """The address of its folder, for display."""
-        return f"{self.ledger.store.url}/{store_layout.release_of(self.record.name, self.key)}"
+        return f"{self.client.store.url}/{store_layout.release_of(self.record.name, self.key)}"
 
 
 def resolve_release(
@@ -124,13 +124,13 @@ def resolve_release(
     """
     request = Request.of(reference, use_lock=use_lock)
     exact = request.exact
-    ledger = CatalogClient(RetryingStore(open_store(store), patience), keys=keys, memory=memory)
-    ledger.required()
-    index = ledger.index(exact.name)
-    key, release = select_version(index, exact, ledger.store.url)
-    request.check_digest(release.digest, ledger.store.url)
-    record = ledger.record(exact.name, key, release)
-    return ResolvedRelease(ledger, index, key, release, record, request)
+    client = CatalogClient(RetryingStore(open_store(store), patience), keys=keys, memory=memory)
+    client.required()
+    index = client.index(exact.name)
+    key, release = select_version(index, exact, client.store.url)
+    request.check_digest(release.digest, client.store.url)
+    record = client.record(exact.name, key, release)
+    return ResolvedRelease(client, index, key, release, record, request)
 
 
 # Larger files of class names are skipped.
@@ -212,8 +212,8 @@ def describe(
         splits, about = _read(found, Path(directory))
     versions = found.index.versions(mine.config)
     return ReleaseDescription(
-        mine.full_name, found.ledger.store.url, found.release,
-        found.ledger.keys is not None, splits, about,
+        mine.full_name, found.client.store.url, found.release,
+        found.client.keys is not None, splits, about,
         {str(version): one for version, one in versions.items()},
     )  # fmt: skip
 
@@ -221,14 +221,14 @@ def describe(
 def _read(found: ResolvedRelease, directory: Path) -> tuple[dict[str, DescribedSplit], About]:
     mine = found.record
     first = [one for one in mine.files if one.name in record.FIRST]
-    fetch(found.ledger, mine, directory, first)
-    declared, _ = parse_metadata(mine, directory, found.ledger.store.url)
+    fetch(found.client, mine, directory, first)
+    declared, _ = parse_metadata(mine, directory, found.client.store.url)
     labels = [
         one
         for one in read_with(mine, declared)
         if one.name.endswith(LABELS) and one.bytes <= _MOST_LABELS
     ]
-    fetch(found.ledger, mine, directory, labels)
+    fetch(found.client, mine, directory, labels)
     sizes = {one.name: one.bytes for one in mine.files}
     splits = {
         name: DescribedSplit(

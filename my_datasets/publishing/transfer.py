@@ -36,7 +36,15 @@ _Item = TypeVar("_Item")
 
 # Seconds between checks for a signal.
 _SIGNALS_EVERY = 0.1
-
+_AT_ONCE = 8
+_PARTIAL = ".partial"
+# linux/fs.h: makes a file share the blocks of another one until either is written.
+_FICLONE = 0x40049409
+_NOT_CLONED = frozenset({
+    errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.EPERM, errno.ENOSYS,
+})  # fmt: skip
+# Free space to leave for metadata.
+_SPARE = 1 << 20
 
 # The stages are `verifying`, `uploading`, `placing` and `downloading`; counts are bytes.
 TransferProgress = Progress
@@ -99,12 +107,15 @@ def _next(done: "SimpleQueue[Future[None]]") -> "Future[None]":
             return done.get(timeout=_SIGNALS_EVERY)
 
 
-_AT_ONCE = 8
-_PARTIAL = ".partial"
-# linux/fs.h: makes a file share the blocks of another one until either is written.
-_FICLONE = 0x40049409
-# Free space to leave for metadata.
-_SPARE = 1 << 20
+def partition(
+    check: Callable[[_Item], bool], items: Iterable[_Item], threads: int
+) -> tuple[list[_Item], list[_Item]]:
+    """Returns the items for which a check is true, and the others; checks several at a time."""
+    given = list(items)
+    with ThreadPoolExecutor(threads) as pool:
+        results = list(pool.map(check, given))
+    pairs = list(zip(given, results, strict=True))
+    return [one for one, is_so in pairs if is_so], [one for one, is_so in pairs if not is_so]
 
 
 @dataclass(frozen=True)
@@ -116,7 +127,7 @@ class Fetched:
 
 
 def fetch(
-    ledger: CatalogClient,
+    client: CatalogClient,
     wanted: Record,
     directory: Path,
     files: Iterable[ReleasedFile] | None = None,
@@ -131,7 +142,7 @@ def fetch(
     process may write to the directory.
 
     Args:
-      ledger: The client of the store.
+      client: The client of the store.
       wanted: The record of the release.
       directory: The directory; created if it does not exist.
       files: The files to download; None for all.
@@ -151,22 +162,19 @@ def fetch(
     def is_whole(one: ReleasedFile) -> bool:
         return verified.has(directory / one.name, one.sha256, one.bytes)
 
-    with ThreadPoolExecutor(workers) as pool:
-        whole = list(pool.map(is_whole, some))
-        some = [one for one, is_whole in zip(some, whole, strict=True) if not is_whole]
-        there = list(pool.map(lambda one: _linked(directory / one.name, one, known or {}), some))
-    linked = [one for one, is_linked in zip(some, there, strict=True) if is_linked]
-    missing = [one for one, is_linked in zip(some, there, strict=True) if not is_linked]
-    received = {one.name: _came(directory / f"{one.name}{_PARTIAL}", one) for one in missing}
-    need = sum(one.bytes - received[one.name] for one in missing)
+    _, rest = partition(is_whole, some, workers)
+    linked, missing = partition(
+        lambda one: _linked(directory / one.name, one, known or {}), rest, workers
+    )
+    need = sum(one.bytes - _size_of(directory / f"{one.name}{_PARTIAL}", one) for one in missing)
     disk_space.require(need + _SPARE, directory, "The files that are to be downloaded have")
     transfer = Transfer("downloading", need, report)
     folder = store_layout.release_of(wanted.name, wanted.key)
-    transfer.each(
-        lambda one: _download(ledger, f"{folder}/{one.name}", directory, one, transfer),
-        missing,
-        workers,
-    )
+
+    def download(one: ReleasedFile) -> None:
+        _download(client, f"{folder}/{one.name}", directory / one.name, one, transfer)
+
+    transfer.each(download, missing, workers)
     return Fetched(need, sum(one.bytes for one in linked))
 
 
@@ -182,25 +190,25 @@ def known_files(version_dirs: Iterable[Path]) -> dict[str, Path]:
 
 
 def _download(
-    ledger: CatalogClient, path: str, directory: Path, one: ReleasedFile, transfer: OnBytes
+    client: CatalogClient, path: str, target: Path, one: ReleasedFile, transfer: OnBytes
 ) -> None:
     """Downloads or resumes a file; starts over if the partial file is wrong."""
-    partial = directory / f"{one.name}{_PARTIAL}"
-    resumed = _came(partial, one)
+    partial = target.with_name(target.name + _PARTIAL)
+    resumed = _size_of(partial, one)
     try:
-        _append(ledger, path, partial, one, transfer)
+        _append(client, path, partial, one, transfer)
     except CorruptReleaseError:
         partial.unlink(missing_ok=True)
         if not resumed:
             raise
         transfer(resumed - one.bytes)
-        _append(ledger, path, partial, one, transfer)
+        _append(client, path, partial, one, transfer)
 
 
 def _append(
-    ledger: CatalogClient, path: str, partial: Path, one: ReleasedFile, transfer: OnBytes
+    client: CatalogClient, path: str, partial: Path, one: ReleasedFile, transfer: OnBytes
 ) -> None:
-    found, source = hashlib.sha256(), f"{path} in {ledger.store.url}"
+    found, source = hashlib.sha256(), f"{path} in {client.store.url}"
     with open(partial, "ab+", opener=_no_link) as file:
         file.seek(0)
         while block := file.read(BLOCK):
@@ -208,7 +216,7 @@ def _append(
         size = begin = file.tell()
         try:
             # Never write more than the expected size, whatever the store returns.
-            for data in ledger.store.read(path, begin, one.bytes) if begin < one.bytes else ():
+            for data in client.store.read(path, begin, one.bytes) if begin < one.bytes else ():
                 size += len(data)
                 if size > one.bytes:
                     raise damaged_release(source, f"more than {one.bytes:,} bytes")
@@ -227,7 +235,7 @@ def _append(
         verified_files().remember(file.fileno(), one.sha256)
 
 
-def _came(partial: Path, one: ReleasedFile) -> int:
+def _size_of(partial: Path, one: ReleasedFile) -> int:
     """Returns the size of a partial file; deletes one that is too large."""
     try:
         size = partial.lstat().st_size
@@ -291,11 +299,6 @@ def _cloned(source: Path, target: Path) -> bool:
             return True
     target.unlink()
     return False
-
-
-_NOT_CLONED = frozenset({
-    errno.EOPNOTSUPP, errno.ENOTTY, errno.EXDEV, errno.EINVAL, errno.EPERM, errno.ENOSYS,
-})  # fmt: skip
 
 
 def _no_link(path: str, flags: int) -> int:

@@ -43,7 +43,6 @@ class RetryingStore:
     """Repeats failed requests to another store, with growing pauses; see `Store`."""
 
     def __init__(self, store: Store, patience: RetryPolicy | None = None) -> None:
-        """Takes the store."""
         self._store = store
         self._patience = patience or RetryPolicy()
 
@@ -54,24 +53,21 @@ class RetryingStore:
 
     @property
     def url(self) -> str:
-        """As the store."""
         return self._store.url
 
     @property
     def is_writable(self) -> bool:
-        """As the store."""
         return self._store.is_writable
 
     def stat(self, path: str) -> StoredFile:
-        """As the store."""
         return self._again(lambda: self._store.stat(path))
 
     def list(self, folder: str) -> Iterator[StoredFile]:
-        """As the store, but fetches the whole list first."""
+        """Fetches the whole list first."""
         yield from self._again(lambda: list(self._store.list(folder)))
 
     def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """As the store; resumes if the response ends early."""
+        """Resumes if the response ends early."""
         position, failed = begin, 0
         while True:
             try:
@@ -84,13 +80,12 @@ class RetryingStore:
                 self._wait(failed)
 
     def state(self, path: str, most: int) -> tuple[bytes, str]:
-        """As the store."""
         return self._again(lambda: self._store.state(path, most))
 
     def create(
         self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = ignore_bytes
     ) -> None:
-        """As the store; succeeds even if the response to a successful write was lost."""
+        """Succeeds even if the response to a successful write was lost."""
         failed = False
 
         def once() -> None:
@@ -107,15 +102,13 @@ class RetryingStore:
         self._again(once)
 
     def replace(self, path: str, data: bytes, tag: str | None) -> str:
-        """As the store. After a lost response, our own write may look like another's change."""
+        """After a lost response, our own write may look like another's change."""
         return self._again(lambda: self._store.replace(path, data, tag))
 
     def move(self, source: str, target: str, last: Sequence[str]) -> None:
-        """As the store."""
         self._again(lambda: self._store.move(source, target, last))
 
     def delete(self, path: str) -> None:
-        """As the store."""
         self._again(lambda: self._store.delete(path))
 
     def _again(self, work: Callable[[], _Result]) -> _Result:

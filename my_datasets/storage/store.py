@@ -9,7 +9,7 @@ import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from my_datasets.errors import (
     AlreadyInStoreError,
@@ -220,36 +220,26 @@ def unreadable(source: object, error: OSError) -> StoreError:
 
 
 class ReadOnlyStore:
-    """Base class of read-only stores, which refuse to write; see `Store`."""
+    """Base class of read-only stores, whose methods that write raise `StoreError`; see `Store`."""
 
     is_writable = False
+
+    def __init__(self, url: str) -> None:
+        """Takes the address."""
+        self._url = url.rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
 
     @property
     def url(self) -> str:
         """The store's address."""
-        raise NotImplementedError
+        return self._url
 
-    def create(
-        self,
-        path: str,  # noqa: ARG002
-        source: Path | bytes,  # noqa: ARG002
-        sha256: str,  # noqa: ARG002
-        on_bytes: OnBytes = ignore_bytes,  # noqa: ARG002
-    ) -> None:
-        """Raises StoreError."""
+    def _refuse(self, *_: Any, **__: Any) -> Any:
         raise read_only(self.url)
 
-    def replace(self, path: str, data: bytes, tag: str | None) -> str:  # noqa: ARG002
-        """Raises StoreError."""
-        raise read_only(self.url)
-
-    def move(self, source: str, target: str, last: Sequence[str]) -> None:  # noqa: ARG002
-        """Raises StoreError."""
-        raise read_only(self.url)
-
-    def delete(self, path: str) -> None:  # noqa: ARG002
-        """Raises StoreError."""
-        raise read_only(self.url)
+    create = replace = move = delete = _refuse
 
 
 _KNOWN = "a directory, s3://BUCKET/FOLDER, gs://..., http(s)://HOST/FOLDER, or what fsspec reads"

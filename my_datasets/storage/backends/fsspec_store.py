@@ -29,7 +29,7 @@ class OtherStore(ReadOnlyStore):
         Raises:
           StoreError: There is no such file system, or its backend is not installed.
         """
-        self._url = url.rstrip("/")
+        super().__init__(url)
         try:
             self._system, self._root = fsspec.core.url_to_fs(self._url)
         except (ImportError, ValueError) as error:
@@ -39,13 +39,6 @@ class OtherStore(ReadOnlyStore):
                 fix="correct the address, or install the fsspec backend for it (adlfs, "
                 "huggingface_hub, sshfs, ...)",
             ) from error
-
-    def __repr__(self) -> str:
-        return f"OtherStore({self.url!r})"
-
-    @property
-    def url(self) -> str:
-        return self._url
 
     def stat(self, path: str) -> StoredFile:
         with self._explained(path):

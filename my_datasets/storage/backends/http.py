@@ -74,15 +74,8 @@ class HttpStore(ReadOnlyStore):
 
     def __init__(self, url: str) -> None:
         """Takes the address of the directory."""
-        self._url = url.rstrip("/")
+        super().__init__(url)
         self._sessions = threading.local()
-
-    def __repr__(self) -> str:
-        return f"HttpStore({self.url!r})"
-
-    @property
-    def url(self) -> str:
-        return self._url
 
     def stat(self, path: str) -> StoredFile:
         with self._asked("HEAD", path) as response:
@@ -174,7 +167,6 @@ class HttpStore(ReadOnlyStore):
         raise self._odd(path, f"more than {_MOST_REDIRECTS} redirects")
 
     def _sent(self, method: str, path: str, url: str, headers: dict[str, str]) -> requests.Response:
-        """Returns the answer to one request."""
         try:
             return self._session.request(
                 method, url, headers=headers, stream=True, timeout=_TIMEOUT, allow_redirects=False
@@ -219,7 +211,6 @@ class HttpStore(ReadOnlyStore):
 
 
 def _joined(url: str, location: str) -> str:
-    """Returns where a redirect leads."""
     try:
         return urllib.parse.urljoin(url, location)
     except ValueError:

@@ -19,7 +19,7 @@ from my_datasets.errors import (
     NotInStoreError,
     StoreError,
 )
-from my_datasets.storage.regular_files import open_regular, read_beginning
+from my_datasets.storage.regular_files import open_regular, read_beginning, sync_directory
 from my_datasets.storage.store import (
     BLOCK,
     HALF_WRITTEN,
@@ -131,7 +131,7 @@ class LocalStore:
                 with self._partial() as partial:
                     _copy(data, partial, _tag(data), ignore_bytes)
                     partial.replace(target)
-                    _sync(target.parent)
+                    sync_directory(target.parent)
         return _tag(data)
 
     def move(self, source: str, target: str, last: Sequence[str]) -> None:
@@ -146,7 +146,7 @@ class LocalStore:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not end.is_dir():
                     raise
                 self._complete(begin, end, last)
-            _sync(end.parent)
+            sync_directory(end.parent)
 
     def delete(self, path: str) -> None:
         target = self._contained(path)
@@ -181,7 +181,7 @@ class LocalStore:
             with contextlib.suppress(FileNotFoundError):  # moved by another process
                 if not (end / name).exists():
                     (begin / name).rename(end / name)
-        _sync(end)
+        sync_directory(end)
         shutil.rmtree(begin, ignore_errors=True)
 
     @property
@@ -263,19 +263,7 @@ def _put_if_absent(partial: Path, target: Path) -> None:
             if target.exists():
                 raise FileExistsError(errno.EEXIST, "there is one", str(target)) from error
             partial.rename(target)
-    _sync(target.parent)
-
-
-def _sync(directory: Path) -> None:
-    """Syncs the names in a directory to the disk."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # for file systems that do not support this
-            raise
-    finally:
-        os.close(descriptor)
+    sync_directory(target.parent)
 
 
 def _tag(data: bytes) -> str:
