@@ -29,11 +29,17 @@ from my_datasets.errors import (
     problem_of,
 )
 from my_datasets.metadata import layout, manifest
-from my_datasets.metadata.dataset_info import MALFORMED, is_plain_name
+from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.metadata.layout import METADATA_FILES
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
-from my_datasets.publishing.model.record import FIRST, Record, ReleasedFile, parse_key
+from my_datasets.publishing.model.record import (
+    MOST_SHOWN_LABELS,
+    Record,
+    ReleasedFile,
+    is_metadata,
+    parse_key,
+)
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.store_layout import Index, Release, ReleaseState
@@ -45,9 +51,7 @@ from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.store import Store, open_store
 
-# Files with class names.
-_LABELS = ".labels.txt"
-_MOST_LABELS = 16 << 20
+_AT_ONCE = 16
 # Shards up to this size are verified, and downloaded for that if signatures are required.
 MOST_SHARD_BYTES = 64 << 20
 # Shards up to this size are always downloaded whole: their beginning is not much smaller.
@@ -87,23 +91,22 @@ class ReleaseMetadata:
           SignatureError, CorruptReleaseError, StoreError: The metadata cannot be verified.
         """
         record = self._client.record(dataset, key, release)
-        folder = store_layout.release_of(dataset, key)
         if self._local is not None:
-            directory = self._local / folder
-            self._records[directory] = record
-            for one in _metadata_of(record):
-                self._compare(directory / one.name, one)
-            return directory
-        if self._cache is None:
+            directory = self._local / store_layout.release_of(dataset, key)
+        elif self._cache is not None:
+            directory = self._cache / record.identity
+        else:
             raise StoreError(
                 f"{self._client.store.url} is a remote store.",
                 fix="name a cache directory for its metadata",
             )
-        directory = self._cache / record.identity
         self._records[directory] = record
-        for one in _metadata_of(record):
-            if not (directory / one.name).is_file():
-                self._fetch(f"{folder}/{one.name}", one, directory)
+        for one in record.files:
+            if is_metadata(one, MOST_SHOWN_LABELS):
+                if self._local is not None:
+                    self._compare(directory / one.name, one)
+                else:
+                    self._fetch(record, one, directory)
         return directory
 
     def first_examples(self, directory: Path) -> tuple[Beginning | None, str]:
@@ -135,9 +138,7 @@ class ReleaseMetadata:
                 self._compare(path, shard)
             return (replace(first, files=(path,)) if self._is_checked else first), ""
         if shard.bytes <= (MOST_SHARD_BYTES if self._is_checked else SMALL_SHARD_BYTES):
-            if not path.is_file():
-                release = store_layout.release_of(record.name, record.key)
-                self._fetch(f"{release}/{path.name}", shard, directory)
+            self._fetch(record, shard, directory)
             return replace(first, files=(path,)), ""
         if self._is_checked:
             return None, (
@@ -165,40 +166,34 @@ class ReleaseMetadata:
             _write(cached, b"".join(map(tfrecord.framed_one, records)))
         return Beginning(first.split, (cached,), "tfrecord"), ""
 
-    def _fetch(self, path: str, wanted: ReleasedFile, directory: Path) -> None:
-        data = b"".join(self._client.store.read(path, 0, wanted.bytes))
-        if hashlib.sha256(data).hexdigest() != wanted.sha256:
-            raise self._altered(path)
-        _write(directory / wanted.name, data)
+    def _fetch(self, record: Record, file: ReleasedFile, directory: Path) -> None:
+        """Downloads a file of a release, unless an earlier run has."""
+        if (directory / file.name).is_file():
+            return
+        path = f"{store_layout.release_of(record.name, record.key)}/{file.name}"
+        data = b"".join(self._client.store.read(path, 0, file.bytes))
+        self._require(hashlib.sha256(data).hexdigest(), file, path)
+        _write(directory / file.name, data)
 
-    def _compare(self, path: Path, wanted: ReleasedFile) -> None:
+    def _compare(self, path: Path, file: ReleasedFile) -> None:
         try:
             found = regular_files.sha256_of(path)
-        except OSError as error:
-            raise self._altered(str(path)) from error
-        if found != wanted.sha256:
-            raise self._altered(str(path))
+        except OSError:
+            found = ""
+        self._require(found, file, str(path))
 
-    def _altered(self, path: str) -> CorruptReleaseError:
-        return CorruptReleaseError(
-            f"{path} in {self._client.store.url} is not what was published.",
-            fix="report it to the publisher",
-        )
+    def _require(self, sha256: str, file: ReleasedFile, path: str) -> None:
+        if sha256 != file.sha256:
+            raise CorruptReleaseError(
+                f"{path} in {self._client.store.url} is not what was published.",
+                fix="report it to the publisher",
+            )
 
 
 def _write(path: Path, data: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, data, fsync=False)
 
-
-def _metadata_of(record: Record) -> Iterator[ReleasedFile]:
-    for one in record.files:
-        is_labels = one.name.endswith(_LABELS) and one.bytes <= _MOST_LABELS
-        if is_plain_name(one.name) and (one.name in FIRST or is_labels):
-            yield one
-
-
-_AT_ONCE = 16
 
 ELSEWHERE = "Its examples are in a remote store, and were not compared."
 

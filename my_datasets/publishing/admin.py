@@ -85,7 +85,8 @@ def collect_garbage(
     for folder, files in _abandoned(client.store, older_than):
         if folder not in wanted:
             note(folder, "an abandoned upload", files)
-            _delete(client.store, files, delete=delete)
+            if delete:
+                _delete(client.store, files)
     locked = {digest for lock in locks for digest in _locked(lock)}
     for one in listed:
         is_unwanted = yanked and one.release.state is ReleaseState.YANKED
@@ -100,9 +101,9 @@ def collect_garbage(
         if not files:
             continue
         note(folder, reason, files)
-        if delete and not _is_marked_deleted(client, one.dataset, one.key, one.release):
-            continue  # its state was changed concurrently
-        _delete(client.store, files, delete=delete)
+        # Otherwise its state was changed concurrently.
+        if delete and _is_marked_deleted(client, one.dataset, one.key, one.release):
+            _delete(client.store, files)
     return found
 
 
@@ -142,9 +143,8 @@ def _is_marked_deleted(client: CatalogClient, dataset: str, key: str, seen: Rele
     return client.change(dataset, deleted).releases[key].state is ReleaseState.DELETED
 
 
-def _delete(store: Store, files: list[StoredFile], *, delete: bool) -> None:
-    first = [one for one in files if one.path.endswith(f"/{_FIRST}")]
-    for one in [*first, *(one for one in files if one not in first)] if delete else ():
+def _delete(store: Store, files: list[StoredFile]) -> None:
+    for one in sorted(files, key=lambda one: not one.path.endswith(f"/{_FIRST}")):
         store.delete(one.path)
 
 
@@ -173,11 +173,7 @@ def releases(client: CatalogClient, dataset: str | None = None) -> list[Listed]:
     Raises:
       ReleaseNotFoundError: The dataset has no releases.
     """
-    names = client.required().datasets
-    if dataset is not None:
-        if dataset not in names:
-            raise _unknown(client, dataset, names)
-        names = (dataset,)
+    names = client.required().datasets if dataset is None else (_known(client, dataset),)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         found = list(pool.map(client.index, names))
     return [
@@ -194,10 +190,7 @@ def history(client: CatalogClient, dataset: str) -> tuple[Event, ...]:
     Raises:
       ReleaseNotFoundError: The dataset has no releases.
     """
-    names = client.required().datasets
-    if dataset not in names:
-        raise _unknown(client, dataset, names)
-    return client.index(dataset).log
+    return client.index(_known(client, dataset)).log
 
 
 def yank(client: CatalogClient, reference: str, message: str) -> Listed:
@@ -217,20 +210,12 @@ def yank(client: CatalogClient, reference: str, message: str) -> Listed:
             "yank requires a reason.",
             fix="say what is wrong, and what to use instead; errors show it",
         )
-
-    def yanked(one: Release) -> Release:
-        return replace(one, state=ReleaseState.YANKED, message=message)
-
-    return _changed(client, reference, "yank", yanked, message)
+    return _change_state(client, reference, "yank", ReleaseState.YANKED, message)
 
 
 def unyank(client: CatalogClient, reference: str) -> Listed:
     """Undoes `yank`."""
-
-    def published(one: Release) -> Release:
-        return replace(one, state=ReleaseState.PUBLISHED, message="")
-
-    return _changed(client, reference, "unyank", published)
+    return _change_state(client, reference, "unyank", ReleaseState.PUBLISHED, "")
 
 
 def sign(client: CatalogClient, dataset: str | None = None) -> list[Listed]:
@@ -293,10 +278,9 @@ def require_signatures(client: CatalogClient, *, required: bool) -> Settings:
     return client.set(requires_signatures=required)
 
 
-def _changed(
-    client: CatalogClient, reference: str, action: str, change: Callable[[Release], Release],
-    note: str = "",
-) -> Listed:  # fmt: skip
+def _change_state(
+    client: CatalogClient, reference: str, action: str, state: ReleaseState, message: str
+) -> Listed:
     parsed = DatasetReference.parse(reference)
     pattern = parsed.version
     exact = VersionNumber.parse(str(pattern)) if pattern is not None else None
@@ -314,12 +298,19 @@ def _changed(
         one = index.releases.get(key)
         if one is None or not one.is_visible:
             raise _unknown(client, reference, [*index.releases])
-        new = change(one)
-        return index if new == one else index.with_release(key, new, action, client.by, note)
+        new = replace(one, state=state, message=message)
+        return index if new == one else index.with_release(key, new, action, client.by, message)
 
     index = client.change(parsed.name, changed)
     key = key_of(parsed.config or index.default_config, exact)
     return Listed(parsed.name, key, index.releases[key])
+
+
+def _known(client: CatalogClient, dataset: str) -> str:
+    known = client.required().datasets
+    if dataset not in known:
+        raise _unknown(client, dataset, known)
+    return dataset
 
 
 def _unknown(client: CatalogClient, wanted: str, known: Iterable[str]) -> ReleaseNotFoundError:

@@ -157,7 +157,11 @@ class CatalogClient:
           StoreError: The store cannot be written.
           SignatureError: The store requires signatures, and there is no signer.
         """
-        settings = self._with(dataset)
+
+        def with_dataset(found: Settings) -> Settings:
+            return replace(found, datasets=tuple(sorted({*found.datasets, dataset})))
+
+        settings = self._set(with_dataset)
 
         def next_index(before: Index) -> Index:
             after = update(before)
@@ -219,16 +223,6 @@ class CatalogClient:
         """The fingerprint of the signer; empty if there is none."""
         return self._signer.fingerprint if self._signer is not None else ""
 
-    def _with(self, dataset: str) -> Settings:
-        """Adds a dataset to the settings, and returns them."""
-
-        def known(found: Settings) -> Settings:
-            if dataset in found.datasets:
-                return found
-            return replace(found, datasets=tuple(sorted({*found.datasets, dataset})))
-
-        return self._set(known)
-
     def _set(self, update: Callable[[Settings], Settings], *, anew: bool = False) -> Settings:
         if not self.store.is_writable:
             raise read_only(self.store.url)
@@ -271,7 +265,7 @@ class CatalogClient:
         with _understood(self.store.url, store_layout.STORE):
             value, message, signatures = unsealed(data)
             found = Settings.from_json(value)
-        self._take_keys(found)
+        self._apply_key_changes(found)
         what = "The list of datasets"
         self._check(STORE_PURPOSE, message, signatures, found, what)
         self._check_store(found)
@@ -336,12 +330,8 @@ class CatalogClient:
                 f"changed it on purpose, delete {self._memory.path(self.store.url)}",
             )
 
-    def _take_keys(self, settings: Settings) -> None:
-        """Applies the store's key changes to the trusted keys.
-
-        Raises:
-          SignatureError: A change of keys that this machine has seen is missing.
-        """
+    def _apply_key_changes(self, settings: Settings) -> None:
+        """Applies the store's key changes to the trusted keys."""
         if self._keys is None:
             return
         known = self._facts().get("key_changes", [])
@@ -431,16 +421,13 @@ class CatalogClient:
         if signer is None:
             return
         # Also from the signer's own view: it may have added the key that revoked it.
-        for keys in (self._keys, signer.public):
-            if keys is None:
-                continue
-            if signer.fingerprint not in keys.after(settings.key_changes, settings.store).revoked:
-                continue
-            raise SignatureError(
-                f"The key {signer.fingerprint} was revoked for {self.store.url}.",
-                "Readers refuse what it signs",
-                fix="sign with a key that replaces it: --sign-key NEW",
-            )
+        for keys in (self._keys or signer.public, signer.public):
+            if signer.fingerprint in keys.after(settings.key_changes, settings.store).revoked:
+                raise SignatureError(
+                    f"The key {signer.fingerprint} was revoked for {self.store.url}.",
+                    "Readers refuse what it signs",
+                    fix="sign with a key that replaces it: --sign-key NEW",
+                )
 
     def _is_due(self, settings: Settings) -> bool:
         """Returns whether more than half of the signatures' validity has passed."""
@@ -502,27 +489,22 @@ class CatalogClient:
             _LOGGER.warning("%s", text)
 
     def _seen(self, document: str) -> SeenDocument:
-        # Without trusted keys, serials prove nothing.
-        return (
-            self._memory.seen(self.store.url, document)
-            if self._keys is not None
-            else SeenDocument()
-        )
+        if self._keys is None:  # serials prove nothing
+            return SeenDocument()
+        return self._memory.seen(self.store.url, document)
 
     def _note(self, document: str, before: SeenDocument, serial: int, data: bytes) -> None:
-        if self._keys is None:
-            return
-        now = SeenDocument(serial, hashlib.sha256(data).hexdigest())
-        self._memory.note(self.store.url, document, before, now)
+        if self._keys is not None:
+            now = SeenDocument(serial, hashlib.sha256(data).hexdigest())
+            self._memory.note(self.store.url, document, before, now)
 
 
 def _shown(one: Signature) -> str:
     """Returns the key of a signature for display."""
-    try:
-        is_whole = len(base64.b64decode(one.value, validate=True)) == _SIGNATURE_BYTES
-    except ValueError:
-        is_whole = False
-    return one.key if is_whole else f"{one.key} (malformed)"
+    with contextlib.suppress(ValueError):
+        if len(base64.b64decode(one.value, validate=True)) == _SIGNATURE_BYTES:
+            return one.key
+    return f"{one.key} (malformed)"
 
 
 def _nothing_to_sign_by(url: str) -> SignatureError:

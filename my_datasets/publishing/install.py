@@ -140,7 +140,7 @@ class ReleaseInstall:
         try:
             made = Manifest.read(self._dir)
         except MyDatasetsError:
-            return _Existing(is_other=True)
+            made = None
         if made is None or made.content is None:
             return _Existing(is_other=True)
         if made.content.digest == self._record.digest:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from my_datasets.comparison import gate
 from my_datasets.core import version as version_rules
-from my_datasets.core.version import Bump, VersionNumber
+from my_datasets.core.version import Bump
 from my_datasets.errors import ChecksumError, MyDatasetsError, PublishError
 from my_datasets.metadata import feature_changes
 from my_datasets.metadata.dataset_info import Declared
@@ -71,42 +71,31 @@ def check_release_gate(
         siblings = Path(directory) / version_dir.resolve().parent.name
         siblings.mkdir()
         for version in neighbours:
-            found = _local_version(version_dir, version, published[version])
-            if found is None:
-                target = Path(directory) / "downloaded" / str(version)
-                found = _downloaded_version(
-                    client, wanted, version, published[version], version_dir, target
-                )
+            release, target = published[version], Path(directory) / "downloaded" / str(version)
+            found = version_dir.resolve().parent / str(version)
+            if not _has_content_of(release, found):
+                key = key_of(wanted.config, version)
+                found = _downloaded_version(client, wanted.name, key, release, version_dir, target)
             (siblings / str(version)).symlink_to(found, target_is_directory=True)
         gate.check(version_dir, siblings)
 
 
-def _local_version(version_dir: Path, version: VersionNumber, release: Release) -> Path | None:
-    """Returns a version on this machine with the content of a release, if there is one."""
-    path = version_dir.resolve().parent / str(version)
+def _has_content_of(release: Release, version_dir: Path) -> bool:
     try:
-        made = Manifest.read(path)
+        made = Manifest.read(version_dir)
     except (MyDatasetsError, OSError):
-        return None
-    if made is None or made.content is None or made.content.digest != release.digest:
-        return None
-    return path
+        return False
+    return made is not None and made.content is not None and made.content.digest == release.digest
 
 
 def _downloaded_version(
-    client: CatalogClient,
-    wanted: Record,
-    version: VersionNumber,
-    release: Release,
-    new: Path,
-    target: Path,
+    client: CatalogClient, dataset: str, key: str, release: Release, new: Path, target: Path
 ) -> Path:
     """Returns a directory with enough of a release to compare it with `new`."""
-    key = key_of(wanted.config, version)
     store = client.store.origin
     if isinstance(store, LocalStore):
-        return store.path_of(store_layout.release_of(wanted.name, key))
-    found = client.record(wanted.name, key, release)
+        return store.path_of(store_layout.release_of(dataset, key))
+    found = client.record(dataset, key, release)
     fetch(client, found, target, [one for one in found.files if one.name in FIRST])
     shards = {one.name for some in Declared.read(target).splits.values() for one in some}
     # Without the sidecars of shards, which are `.npy` files.
@@ -124,7 +113,7 @@ def _are_proved_same(one: Path, other: Path) -> bool:
     sides = VersionMetadata(one), VersionMetadata(other)
     made = [side.manifest for side in sides]
     splits = [each.content.splits if each and each.content else {} for each in made]
-    common = [name for name in splits[0] if name in splits[1]]
+    common = splits[0].keys() & splits[1].keys()
     is_same = all(splits[0][name].ordered == splits[1][name].ordered for name in common)
     return bool(common) and is_same and not feature_changes.not_in_both(*sides)
 

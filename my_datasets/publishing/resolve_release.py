@@ -7,7 +7,7 @@ from pathlib import Path
 
 from my_datasets.core.json_types import Json
 from my_datasets.core.reference import DatasetReference
-from my_datasets.core.version import VersionNumber, VersionPattern
+from my_datasets.core.version import VersionPattern
 from my_datasets.errors import (
     CorruptReleaseError,
     MyDatasetsError,
@@ -18,8 +18,14 @@ from my_datasets.errors import (
 from my_datasets.exporting.version_summary import About
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.publishing.catalog_client import CatalogClient
-from my_datasets.publishing.model import record, store_layout
-from my_datasets.publishing.model.record import LABELS, Record, key_of, parse_metadata, read_with
+from my_datasets.publishing.model import store_layout
+from my_datasets.publishing.model.record import (
+    MOST_SHOWN_LABELS,
+    Record,
+    is_metadata,
+    key_of,
+    parse_metadata,
+)
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.store_layout import Index, Release, ReleaseState
@@ -47,37 +53,22 @@ def select_version(index: Index, reference: DatasetReference, url: str) -> tuple
         return key_of(config, max(good)), versions[max(good)]
     yanked = {v: one for v, one in matching.items() if one.state is ReleaseState.YANKED}
     if yanked:
-        raise _yanked(index.dataset, config, yanked, url)
-    raise _missing(index, reference, config, versions, url)
-
-
-def _yanked(
-    dataset: str, config: str | None, yanked: dict[VersionNumber, Release], url: str
-) -> YankedError:
-    name = f"{dataset}/{config}" if config else dataset
-    messages = [f"{name}:{version}: {one.message}" for version, one in sorted(yanked.items())]
-    return YankedError(
-        f"Every matching release in {url} was yanked.",
-        *messages[-_SHOWN:],
-        fix="choose another version; my-datasets ls shows them",
-    )
-
-
-def _missing(
-    index: Index, reference: DatasetReference, config: str | None,
-    versions: dict[VersionNumber, Release], url: str,
-) -> ReleaseNotFoundError:  # fmt: skip
-    available = [
-        str(version) for version, one in versions.items() if one.state is ReleaseState.PUBLISHED
-    ]
-    placing = [
-        str(version) for version, one in versions.items() if one.state is ReleaseState.PLACING
-    ]
-    configs = index.configs
-    return ReleaseNotFoundError(
+        name = f"{index.dataset}/{config}" if config else index.dataset
+        messages = [f"{name}:{version}: {one.message}" for version, one in sorted(yanked.items())]
+        raise YankedError(
+            f"Every matching release in {url} was yanked.",
+            *messages[-_SHOWN:],
+            fix="choose another version; my-datasets ls shows them",
+        )
+    by_state = {
+        state: [str(version) for version, one in versions.items() if one.state is state]
+        for state in ReleaseState
+    }
+    placing, configs = ", ".join(by_state[ReleaseState.PLACING]), index.configs
+    raise ReleaseNotFoundError(
         f"{url} has no release of {str(reference)!r}.",
-        f"Versions: {', '.join(available[-_SHOWN:]) or 'none'}",
-        f"Being published now: {', '.join(placing)}" if placing else "",
+        f"Versions: {', '.join(by_state[ReleaseState.PUBLISHED][-_SHOWN:]) or 'none'}",
+        f"Being published now: {placing}" if placing else "",
         f"Configs: {', '.join(configs[:_SHOWN])}" if configs and config not in configs else "",
         fix="choose one of those; my-datasets ls shows the releases",
     )
@@ -131,10 +122,6 @@ def resolve_release(
     request.check_digest(release.digest, client.store.url)
     record = client.record(exact.name, key, release)
     return ResolvedRelease(client, index, key, release, record, request)
-
-
-# Larger files of class names are skipped.
-_MOST_LABELS = 16 << 20
 
 
 @dataclass(frozen=True)
@@ -207,28 +194,20 @@ def describe(
     found = resolve_release(
         DatasetReference.of(reference), store, keys=keys, patience=patience, memory=memory
     )
-    mine = found.record
+    mine, url = found.record, found.client.store.url
     with tempfile.TemporaryDirectory(prefix="my_datasets-") as directory:
-        splits, about = _read(found, Path(directory))
-    versions = found.index.versions(mine.config)
-    return ReleaseDescription(
-        mine.full_name, found.client.store.url, found.release,
-        found.client.keys is not None, splits, about,
-        {str(version): one for version, one in versions.items()},
-    )  # fmt: skip
-
-
-def _read(found: ResolvedRelease, directory: Path) -> tuple[dict[str, DescribedSplit], About]:
-    mine = found.record
-    first = [one for one in mine.files if one.name in record.FIRST]
-    fetch(found.client, mine, directory, first)
-    declared, _ = parse_metadata(mine, directory, found.client.store.url)
-    labels = [
-        one
-        for one in read_with(mine, declared)
-        if one.name.endswith(LABELS) and one.bytes <= _MOST_LABELS
-    ]
-    fetch(found.client, mine, directory, labels)
+        version_dir = Path(directory)
+        metadata = [one for one in mine.files if is_metadata(one, MOST_SHOWN_LABELS)]
+        fetch(found.client, mine, version_dir, metadata)
+        declared, _ = parse_metadata(mine, version_dir, url)
+        try:
+            about = About.read(version_dir)
+        except (MyDatasetsError, OSError, *MALFORMED) as error:
+            raise CorruptReleaseError(
+                f"The metadata of {found.url} is invalid.",
+                f"Found: {problem_of(error)[:200]}",
+                fix="ask the publisher to check it",
+            ) from error
     sizes = {one.name: one.bytes for one in mine.files}
     splits = {
         name: DescribedSplit(
@@ -236,14 +215,11 @@ def _read(found: ResolvedRelease, directory: Path) -> tuple[dict[str, DescribedS
         )
         for name, some in declared.splits.items()
     }
-    try:
-        return splits, About.read(directory)
-    except (MyDatasetsError, OSError, *MALFORMED) as error:
-        raise CorruptReleaseError(
-            f"The metadata of {found.url} is invalid.",
-            f"Found: {problem_of(error)[:200]}",
-            fix="ask the publisher to check it",
-        ) from error
+    versions = {str(version): one for version, one in found.index.versions(mine.config).items()}
+    is_trusted = found.client.keys is not None
+    return ReleaseDescription(
+        mine.full_name, url, found.release, is_trusted, splits, about, versions
+    )
 
 
 def _entry(release: Release) -> dict[str, Json]:

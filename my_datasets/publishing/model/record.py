@@ -272,7 +272,9 @@ def _unfit(version_dir: Path, found: str) -> PublishError:
     )
 
 
-LABELS = ".labels.txt"
+_LABELS = ".labels.txt"
+# Larger files of class names are not shown.
+MOST_SHOWN_LABELS = 16 << 20
 
 # The metadata files that are rewritten.
 REWRITTEN = (DATASET_INFO, manifest.FILE_NAME)
@@ -315,9 +317,12 @@ def parse_metadata(wanted: Record, directory: Path, url: str) -> tuple[Declared,
     return declared, made.content
 
 
-def is_metadata(one: ReleasedFile) -> bool:
-    """Returns whether a file describes the others, and so is downloaded first."""
-    return one.name in FIRST or (one.name.endswith(LABELS) and one.bytes <= MOST_LABELS)
+def is_metadata(one: ReleasedFile, most_labels: int = MOST_LABELS) -> bool:
+    """Returns whether a file describes the others, and so is downloaded first.
+
+    Files of class names of more than `most_labels` bytes do not count.
+    """
+    return one.name in FIRST or (one.name.endswith(_LABELS) and one.bytes <= most_labels)
 
 
 def shards_of(declared: Declared) -> set[str]:

@@ -207,9 +207,9 @@ def require_signed(
     Raises:
       SignatureError: None did.
     """
-    found = check_signed(version_dir, keys, memory, url)
-    if found.issues:
-        first = found.issues[0]
+    issues = check_signed(version_dir, keys, memory, url).issues
+    if issues:
+        first = issues[0]
         raise SignatureError(
             f"{version_dir} is not a release signed by a trusted key.",
             f"{first.node}: {first.problem}",
