@@ -3,7 +3,7 @@
 The JSON-LD is schema.org and Croissant, for search engines.
 """
 
-import dataclasses
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -51,7 +51,7 @@ class Snippet:
 
 
 def snippets(
-    where: CatalogContents,
+    contents: CatalogContents,
     dataset: Dataset,
     shown: CatalogVersion,
     split: str,
@@ -60,11 +60,11 @@ def snippets(
     file_format: str = _READ_BY_US,
 ) -> list[Snippet]:
     """Returns code that loads a split of a version; `has_sizes` if its images differ in size."""
-    reference = repr(f"{dataset.full_name}:{shown.version}")
-    origin = repr(where.origin)
+    name = f"{dataset.full_name}:{shown.version}"
+    reference, origin = repr(name), repr(contents.origin)
     options = [f"split={split!r}", f"batch_size={_BATCH}"]
     options += [f"image_size={_SIZE}"] if has_sizes else []
-    if where.is_store:
+    if contents.is_store:
         first = f"version = mds.pull({reference}, {origin})  # once; every byte is verified\n"
         given = ["version", *options]
         loaded = f"mds.load({reference}, store={origin}, split={split!r})"
@@ -74,7 +74,7 @@ def snippets(
         loaded = f"mds.load({reference}, data_dir={origin}, split={split!r})"
     arguments = ", ".join(given)
     # TFDS can read stores in directories and in gs://.
-    by_tfds = "://" not in where.origin or where.origin.startswith("gs://")
+    by_tfds = "://" not in contents.origin or contents.origin.startswith("gs://")
     found = []
     if file_format != _NOT_BY_TENSORFLOW:
         code = (
@@ -97,7 +97,7 @@ def snippets(
                 "No TensorFlow is loaded.",
             ),
         ]  # fmt: skip
-    elif where.is_store:
+    elif contents.is_store:
         code = (
             f"import my_datasets as mds\nimport tensorflow_datasets as tfds\n\n{first}"
             f"train = tfds.builder_from_directory(version).as_data_source(split={split!r})\n"
@@ -111,18 +111,10 @@ def snippets(
             f"train = tfds.{load}({reference}, data_dir={origin}, split={split!r})\n"
         )
         found.append(Snippet("TFDS alone", "python", code, "Needs nothing but TFDS."))
-    if where.is_store:
-        code = f"my-datasets pull {_word(reference)} --from {_word(origin)}\n"
+    if contents.is_store:
+        code = f"my-datasets pull {shlex.quote(name)} --from {shlex.quote(contents.origin)}\n"
         found.append(Snippet("Command line", "sh", code))
     return found
-
-
-def _word(quoted: str) -> str:
-    """Quotes a Python string literal for a shell."""
-    import ast
-    import shlex
-
-    return shlex.quote(ast.literal_eval(quoted))
 
 
 @dataclass(frozen=True)
@@ -139,7 +131,7 @@ class SplitSection:
 class VersionRow:
     """A row in the list of versions, with the changes since the previous one, if any."""
 
-    offered: CatalogVersion
+    available: CatalogVersion
     notes: Markup
     digest: str
     examples: int
@@ -148,7 +140,7 @@ class VersionRow:
 
 @dataclass(frozen=True)
 class Card:
-    """The content of a dataset's page, which shows the version `offered`.
+    """The content of a dataset's page, which shows the version `available`.
 
     Attributes:
       problem: Why the version cannot be shown; else empty.
@@ -157,7 +149,7 @@ class Card:
     """
 
     dataset: Dataset
-    offered: CatalogVersion
+    available: CatalogVersion
     problem: str = ""
     about: About = field(default_factory=lambda: About("", ""))
     supervised: str = ""
@@ -177,7 +169,7 @@ class Card:
     @property
     def reference(self) -> str:
         """The full name with config and version."""
-        return f"{self.name}:{self.offered.version}"
+        return f"{self.name}:{self.available.version}"
 
     @cached_property
     def description(self) -> Markup:
@@ -190,7 +182,7 @@ class Card:
         return first_words(self.about.description, self.dataset.name)
 
     @property
-    def is_told(self) -> bool:
+    def is_summarized(self) -> bool:
         """Whether the summary is the whole description."""
         text = " ".join(self.about.description.split()).removeprefix(f"# {self.dataset.name} ")
         return text == self.summary
@@ -218,7 +210,7 @@ class Card:
 
 
 def card(
-    where: CatalogContents,
+    contents: CatalogContents,
     dataset: Dataset,
     comparing: VersionComparer | None,
     *,
@@ -232,13 +224,13 @@ def card(
     if shown.path is None:
         return Card(dataset, shown, problem=shown.message or "It cannot be read.")
     try:
-        return _card(where, dataset, shown, shown.path, comparing, with_samples=with_samples)
+        return _card(contents, dataset, shown, shown.path, comparing, with_samples=with_samples)
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         return Card(dataset, shown, problem=f"{type(error).__name__}: {problem_of(error)}")
 
 
 def _card(
-    where: CatalogContents,
+    contents: CatalogContents,
     dataset: Dataset,
     shown: CatalogVersion,
     path: Path,
@@ -267,7 +259,7 @@ def _card(
         " → ".join(map(str, names)), splits,
         tuple(summaries(manifest.statistics if manifest else {})), shown_examples,
         tuple(_versions(dataset, info, comparing)),
-        tuple(snippets(where, dataset, shown, filled[0] if filled else "train",
+        tuple(snippets(contents, dataset, shown, filled[0] if filled else "train",
                        has_sizes=has_sizes, file_format=declared.file_format)),
         manifest, metadata.blocked_reason or "",
     )  # fmt: skip
@@ -302,27 +294,26 @@ def _splits(info: JsonObject, declared: Declared, manifest: Manifest | None) -> 
 def _versions(
     dataset: Dataset, info: JsonObject, comparing: VersionComparer | None
 ) -> list[VersionRow]:
-    rows = []
     older = [*dataset.versions[1:], None]
-    for one, before in zip(dataset.versions, older, strict=True):
-        changes = comparing.changes(before, one) if comparing and before else None
-        rows.append(_version(one, info, changes))
-    return rows
+    return [
+        _version(one, info, comparing.changes(before, one) if comparing and before else None)
+        for one, before in zip(dataset.versions, older, strict=True)
+    ]
 
 
-def _version(offered: CatalogVersion, newest: JsonObject, changes: Changes | None) -> VersionRow:
-    notes = newest.get("releaseNotes", {}).get(str(offered.version), "")
+def _version(available: CatalogVersion, newest: JsonObject, changes: Changes | None) -> VersionRow:
+    notes = newest.get("releaseNotes", {}).get(str(available.version), "")
     digest, examples = "", 0
     try:
-        if offered.path is not None:
-            own = VersionMetadata(offered.path)
-            notes = own.info.get("releaseNotes", {}).get(str(offered.version), "") or notes
+        if available.path is not None:
+            own = VersionMetadata(available.path)
+            notes = own.info.get("releaseNotes", {}).get(str(available.version), "") or notes
             examples = sum(one.examples for some in own.declared.splits.values() for one in some)
             content = own.manifest.content if own.manifest else None
             digest = content.digest if content else ""
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         notes = f"It cannot be read: {problem_of(error)}"
-    return VersionRow(offered, prose(str(notes)), digest, examples, changes)
+    return VersionRow(available, prose(str(notes)), digest, examples, changes)
 
 
 EXAMPLES = "samples/examples.parquet"
@@ -352,7 +343,7 @@ def schema_org(card: Card) -> dict[str, object]:
 
 def examples_file(card: Card) -> bytes | None:
     """Returns the first examples as a Parquet file; None if they are unavailable."""
-    path, first = card.offered.path, card.samples.first
+    path, first = card.available.path, card.samples.first
     if path is None or first is None:
         return None
     try:
@@ -361,16 +352,16 @@ def examples_file(card: Card) -> bytes | None:
         return None
 
 
-def croissant_description(where: CatalogContents, card: Card, *, has_examples: bool) -> str:
+def croissant_description(contents: CatalogContents, card: Card, *, has_examples: bool) -> str:
     """Returns a dataset's Croissant description; "" if Croissant cannot express it.
 
     `has_examples` says whether a file with the first examples is beside it.
     """
     leaves: list[Leaf] = []
-    if has_examples and card.offered.path is not None:
-        leaves = VersionMetadata(card.offered.path).known_leaves or []
-    about = dataclasses.replace(
-        card.about, name=card.name, files=tuple(_summary_files(where, card)), urls=card.homepages
+    if has_examples and card.available.path is not None:
+        leaves = VersionMetadata(card.available.path).known_leaves or []
+    about = replace(
+        card.about, name=card.name, files=tuple(_summary_files(contents, card)), urls=card.homepages
     )
     try:
         made = writing.croissant(
@@ -382,10 +373,10 @@ def croissant_description(where: CatalogContents, card: Card, *, has_examples: b
     return writing.as_text(made)
 
 
-def _summary_files(where: CatalogContents, card: Card) -> Iterator[SummaryFile]:
+def _summary_files(contents: CatalogContents, card: Card) -> Iterator[SummaryFile]:
     config = f"{card.dataset.config}/" if card.dataset.config else ""
-    folder = f"{card.dataset.name}/{config}{card.offered.version}"
-    origin = where.origin.rstrip("/")
+    folder = f"{card.dataset.name}/{config}{card.available.version}"
+    origin = contents.origin.rstrip("/")
     if not (web_address(origin) or origin.startswith(("gs://", "s3://", "/"))):
         origin = "."
     for one in card.shards:

@@ -190,7 +190,7 @@ class ReleaseMetadata:
             )
 
 
-def _write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: str | bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, data, fsync=False)
 
@@ -289,7 +289,7 @@ def collect(
     if isinstance(store, LocalStore) and not (Path(store.url) / store_layout.STORE).is_file():
         return _prepared(Path(store.url))
     client = CatalogClient(RetryingStore(store), keys=keys, memory=memory)
-    where = ReleaseMetadata(
+    metadata = ReleaseMetadata(
         client,
         None if cache is None else Path(cache),
         Path(store.url) if isinstance(store, LocalStore) else None,
@@ -299,9 +299,9 @@ def collect(
         names = client.required().datasets
         datasets = []
         for done, index in enumerate(pool.map(client.index, names), 1):
-            found = _released(index, where, pool, is_checked=client.keys is not None)
+            found = _released(index, metadata, pool, is_checked=client.keys is not None)
             if with_examples:
-                found = [_with_examples(one, where) for one in found]
+                found = [_with_examples(one, metadata) for one in found]
             datasets += found
             report(Progress(f"reading {index.dataset}", done, len(names)))
     return CatalogContents(store.url, True, tuple(datasets))
@@ -318,22 +318,22 @@ def _prepared(data_dir: Path) -> CatalogContents:
         versions = found.setdefault((one.name, one.config), [])
         versions.insert(0, CatalogVersion(one.version, one.path))
     datasets = []
-    for (name, config), offered in found.items():
+    for (name, config), available in found.items():
         default = layout.default_config(data_dir / name) if config else None
-        datasets.append(Dataset(name, config, tuple(offered), default in (None, config)))
+        datasets.append(Dataset(name, config, tuple(available), default in (None, config)))
     return CatalogContents(str(data_dir), False, tuple(_in_order(datasets)))
 
 
 def _released(
-    index: Index, where: ReleaseMetadata, pool: ThreadPoolExecutor, *, is_checked: bool
+    index: Index, metadata: ReleaseMetadata, pool: ThreadPoolExecutor, *, is_checked: bool
 ) -> list[Dataset]:
     found: dict[str | None, list[CatalogVersion]] = {}
     visible = {key: one for key, one in index.releases.items() if one.is_visible}
 
-    def offered(key: str) -> CatalogVersion:
-        return _offered(index.dataset, key, visible[key], where, is_checked=is_checked)
+    def available(key: str) -> CatalogVersion:
+        return _available(index.dataset, key, visible[key], metadata, is_checked=is_checked)
 
-    for key, one in zip(visible, pool.map(offered, visible), strict=True):
+    for key, one in zip(visible, pool.map(available, visible), strict=True):
         found.setdefault(parse_key(key)[0], []).append(one)
     datasets = []
     for config, some in found.items():
@@ -343,39 +343,39 @@ def _released(
     return list(_in_order(datasets))
 
 
-def _offered(
-    dataset: str, key: str, release: Release, where: ReleaseMetadata, *, is_checked: bool
+def _available(
+    dataset: str, key: str, release: Release, metadata: ReleaseMetadata, *, is_checked: bool
 ) -> CatalogVersion:
     _, version = parse_key(key)
     signed_by = tuple(one.key for one in release.signatures)
     is_yanked = release.state is ReleaseState.YANKED
     try:
-        path = where.of(dataset, key, release)
+        path = metadata.of(dataset, key, release)
     except (SignatureError, CorruptReleaseError) as error:
         return CatalogVersion(
             version, None, has_shards=False, is_yanked=is_yanked, message=problem_of(error),
             published=release.published, signed_by=signed_by, record=release.record,
         )  # fmt: skip
     return CatalogVersion(
-        version, path, where.has_shards, None, "", is_yanked, release.message, release.published,
+        version, path, metadata.has_shards, None, "", is_yanked, release.message, release.published,
         signed_by, is_checked and bool(signed_by), release.record,
     )  # fmt: skip
 
 
-def _with_examples(dataset: Dataset, where: ReleaseMetadata) -> Dataset:
+def _with_examples(dataset: Dataset, metadata: ReleaseMetadata) -> Dataset:
     """Adds the first examples of the version to show, or the reason why there are none."""
     shown = dataset.shown
     if shown.path is None:
         return dataset
     first, reason = None, ""
     try:
-        first, reason = where.first_examples(shown.path)
+        first, reason = metadata.first_examples(shown.path)
     except CorruptReleaseError as error:
         reason = problem_of(error)
     except (OSError, DamagedError, *MALFORMED) as error:
         reason = f"{type(error).__name__}: {error}"
-    looked_at = replace(shown, first=first, no_examples=reason)
-    versions = tuple(looked_at if one is shown else one for one in dataset.versions)
+    with_examples = replace(shown, first=first, no_examples=reason)
+    versions = tuple(with_examples if one is shown else one for one in dataset.versions)
     return replace(dataset, versions=versions)
 
 
@@ -423,8 +423,7 @@ class VersionComparer:
                 return Changes(since, None, ELSEWHERE)
             return Changes(since, None, problem_of(error))
         if cached is not None:
-            cached.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(cached, json.dumps(found), fsync=False)
+            _write(cached, json.dumps(found))
         return Changes(since, found)
 
     def _file(self, old: CatalogVersion, new: CatalogVersion) -> Path | None:

@@ -167,7 +167,7 @@ class Site:
     """A static site that is being updated; readers find old and new pages, all complete.
 
     Attributes:
-      told: Options to remember for the next update, by name.
+      options: Options to remember for the next update, by name.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -177,7 +177,7 @@ class Site:
           DataDirError: The directory holds something else, or cannot be written.
         """
         self._directory = addresses.local_path(directory, "The directory of the site")
-        self._before, self.told = self._known()
+        self._before, self.options = self._known()
         self._written: set[str] = set()
 
     def write(self, path: str, contents: str | bytes) -> None:
@@ -221,7 +221,7 @@ class Site:
         self._mark(self._written)
 
     def _mark(self, files: set[str]) -> None:
-        marker = {"format": _FORMAT, "told": self.told, "files": sorted(files - {MARKER})}
+        marker = {"format": _FORMAT, "told": self.options, "files": sorted(files - {MARKER})}
         self.write(MARKER, json.dumps(marker, indent=0) + "\n")
 
     def _known(self) -> tuple[set[str], dict[str, str]]:
@@ -266,7 +266,7 @@ class Rendered:
 
 
 def write(
-    where: CatalogContents,
+    contents: CatalogContents,
     directory: str | os.PathLike[str],
     *,
     title: str | None = None,
@@ -278,7 +278,7 @@ def write(
     """Generates or updates a site.
 
     Args:
-      where: The datasets.
+      contents: The datasets.
       directory: The output directory.
       title: The title of the site; None to keep it.
       address: The URL of the store to show on pages, if readers use a different one; None to keep
@@ -291,27 +291,27 @@ def write(
       DataDirError: The directory holds something else, or cannot be written.
     """
     site = Site(directory)
-    title = title or site.told.get("title") or "Datasets"
-    address = address or site.told.get("address")
-    site.told = {"title": title, **({"address": address} if address else {})}
-    where = replace(where, origin=address) if address else where
+    title = title or site.options.get("title") or "Datasets"
+    address = address or site.options.get("address")
+    site.options = {"title": title, **({"address": address} if address else {})}
+    contents = replace(contents, origin=address) if address else contents
     site.begin()
     for name in _ASSETS:
         site.write(f"assets/{name}", static(name))
     entries: list[Entry] = []
     problems: dict[str, str] = {}
     done = 0
-    for _, group in itertools.groupby(where.datasets, key=lambda one: one.name):
+    for _, group in itertools.groupby(contents.datasets, key=lambda one: one.name):
         some = list(group)
         pages = {one.config: _page_of(one) for one in some}
         for one in some:
-            made = card(where, one, comparing, with_samples=with_samples)
+            made = card(contents, one, comparing, with_samples=with_samples)
             try:
-                _write_page(site, title, where, made, pages)
+                _write_page(site, title, contents, made, pages)
             except (UnshowableError, *MALFORMED) as error:
                 # Invalid metadata.
                 made = Card(one, one.shown, problem=f"{type(error).__name__}: {error}")
-                _write_page(site, title, where, made, pages)
+                _write_page(site, title, contents, made, pages)
             if made.problem:
                 problems[made.name] = made.problem
             if one.is_default:
@@ -322,14 +322,14 @@ def write(
                     )
                 )
             done += 1
-            report(Progress(f"writing {made.name}", done, len(where.datasets)))
+            report(Progress(f"writing {made.name}", done, len(contents.datasets)))
     found = facets(entries)
     site.write("assets/facets.css", facet_style(found, entries))
-    index = {"title": title, "root": "", "where": where, "entries": entries, "facets": found}
+    index = {"title": title, "root": "", "contents": contents, "entries": entries, "facets": found}
     site.write("index.html", render("index.html", index))
     site.finish()
-    versions = sum(len(one.versions) for one in where.datasets)
-    return Rendered(len(where.datasets), versions, problems)
+    versions = sum(len(one.versions) for one in contents.datasets)
+    return Rendered(len(contents.datasets), versions, problems)
 
 
 def _page_of(dataset: Dataset) -> str:
@@ -339,7 +339,7 @@ def _page_of(dataset: Dataset) -> str:
 
 
 def _write_page(
-    site: Site, title: str, where: CatalogContents, made: Card, pages: Mapping[str | None, str]
+    site: Site, title: str, contents: CatalogContents, made: Card, pages: Mapping[str | None, str]
 ) -> None:
     page = pages[made.dataset.config]
     root = "../" * (page.count("/") + 1)
@@ -350,7 +350,7 @@ def _write_page(
         first = examples_file(made)
         if first is not None:
             site.write(f"{page}/{EXAMPLES}", first)
-        described = croissant_description(where, made, has_examples=first is not None)
+        described = croissant_description(contents, made, has_examples=first is not None)
         if described:
             site.write(f"{page}/croissant.json", described)
     values = {
@@ -358,7 +358,7 @@ def _write_page(
         "has_croissant": bool(described),
         "schema_org": "" if made.problem else htmlsafe_json_dumps(schema_org(made)),
         "root": root,
-        "where": where,
+        "contents": contents,
         "card": made,
         "configs": {name: f"{root}{one}/index.html" for name, one in pages.items()},
     }
