@@ -42,10 +42,9 @@ _NOT_BY_TENSORFLOW = "array_record"
 
 @dataclass(frozen=True)
 class Snippet:
-    """A piece of code, with the title of its tab, its language, and a note."""
+    """A piece of code, with the title of its tab, and a note."""
 
     title: str
-    language: str
     code: str
     note: str = ""
 
@@ -81,17 +80,17 @@ def snippets(
             f"import my_datasets as mds\n\ntrain = {loaded}\n"
             f"for example in train.take(3):\n    print(example)\n"
         )
-        found.append(Snippet("TensorFlow", "python", code))
+        found.append(Snippet("TensorFlow", code))
     if file_format == _READ_BY_US:
         found += [
             Snippet(
-                "JAX", "python",
+                "JAX",
                 f"import jax\nimport my_datasets as mds\n\n{first}"
                 f"for batch in mds.batches({arguments}):\n    batch = jax.device_put(batch)\n",
                 "No TensorFlow is loaded.",
             ),
             Snippet(
-                "PyTorch", "python",
+                "PyTorch",
                 f"import my_datasets as mds\n\n{first}"
                 f"for batch in mds.torch_loader({arguments}):\n    ...\n",
                 "No TensorFlow is loaded.",
@@ -103,17 +102,17 @@ def snippets(
             f"train = tfds.builder_from_directory(version).as_data_source(split={split!r})\n"
             f"for example in train:\n    ...\n"
         )
-        found.append(Snippet("JAX and PyTorch", "python", code, "NumPy arrays, at random."))
+        found.append(Snippet("JAX and PyTorch", code, "NumPy arrays, at random."))
     if by_tfds:
         load = "data_source" if file_format == _NOT_BY_TENSORFLOW else "load"
         code = (
             f"import tensorflow_datasets as tfds\n\n"
             f"train = tfds.{load}({reference}, data_dir={origin}, split={split!r})\n"
         )
-        found.append(Snippet("TFDS alone", "python", code, "Needs nothing but TFDS."))
+        found.append(Snippet("TFDS alone", code, "Needs nothing but TFDS."))
     if contents.is_store:
         code = f"my-datasets pull {shlex.quote(name)} --from {shlex.quote(contents.origin)}\n"
-        found.append(Snippet("Command line", "sh", code))
+        found.append(Snippet("Command line", code))
     return found
 
 
