@@ -29,8 +29,8 @@ from my_datasets.publishing.model.signed_json import (
     Signature,
     Signs,
     Trusts,
-    sealed,
-    unsealed,
+    sign_json,
+    parse_signed_json,
 )
 from my_datasets.publishing.model.store_layout import MOST_SETTINGS_BYTES, Index, Release, Settings
 from my_datasets.publishing.model.trust import RELEASE_PURPOSE, configured
@@ -248,7 +248,7 @@ class CatalogClient:
         """Changes a document atomically, and signs it; see `compare_and_swap`."""
         found, written = compare_and_swap(
             self.store, path, read, update,
-            lambda value: sealed(value.to_json(), purpose, self._signer),
+            lambda value: sign_json(value.to_json(), purpose, self._signer),
         )  # fmt: skip
         if written is not None:
             self._note(document, SeenDocument(), found.serial, written)
@@ -263,7 +263,7 @@ class CatalogClient:
                 self._note("store", seen, 0, b"")
             return None
         with _understood(self.store.url, store_layout.STORE):
-            value, message, signatures = unsealed(data)
+            value, message, signatures = parse_signed_json(data)
             found = Settings.from_json(value)
         self._apply_key_changes(found)
         what = "The list of datasets"
@@ -286,7 +286,7 @@ class CatalogClient:
                 self._note(document, seen, 0, b"")
             return Index(dataset), None
         with _understood(self.store.url, path):
-            value, message, signatures = unsealed(data)
+            value, message, signatures = parse_signed_json(data)
             found = Index.from_json(value, dataset)
         if found.store_serial > settings.serial and is_first:
             # Both may just have changed; if they have not, `_check_same_store` refuses it.

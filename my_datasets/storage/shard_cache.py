@@ -204,7 +204,7 @@ class ShardCache:
         for path, one_size in cached:
             if used + size <= self.most:
                 break
-            if self._removed(path):
+            if self._evicted(path):
                 used -= one_size
             elif path.suffix == _PARTIAL and one_size:
                 is_pending = True
@@ -213,7 +213,7 @@ class ShardCache:
     def _allocate(self, partial: Path, size: int) -> None:
         """Allocates space for a file; if the disk is full, removes cached files."""
         while not _allocated(partial, size):
-            if not any(self._removed(path) for path, _ in self._oldest_first()):
+            if not any(self._evicted(path) for path, _ in self._oldest_first()):
                 raise DiskFullError(
                     f"The disk is full: {self.directory} has no room for a shard.",
                     f"It has {human_size(size)}, and all other files in the cache are being read",
@@ -239,7 +239,7 @@ class ShardCache:
         except FileNotFoundError:
             return state.st_mtime_ns
 
-    def _removed(self, path: Path) -> bool:
+    def _evicted(self, path: Path) -> bool:
         is_gone = _removed(path)
         if is_gone:
             (self._used / path.name).unlink(missing_ok=True)

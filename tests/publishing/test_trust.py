@@ -27,7 +27,7 @@ from my_datasets.publishing.catalog_client import INDEX_PURPOSE, STORE_PURPOSE, 
 from my_datasets.publishing.model import record
 from my_datasets.publishing.model.record import Record
 from my_datasets.publishing.model.rollback_state import RollbackState
-from my_datasets.publishing.model.signed_json import sealed
+from my_datasets.publishing.model.signed_json import sign_json
 from my_datasets.publishing.model.signing import Signer, TrustedKeys
 from my_datasets.publishing.model.trust import check_signed, require_signed
 from my_datasets.publishing.publisher import publish
@@ -112,7 +112,7 @@ def rewritten(path, signer=None, **changes):
         else:
             value[name] = one
     purpose = STORE_PURPOSE if path.name == "store.json" else INDEX_PURPOSE
-    path.write_bytes(sealed(value, purpose, signer))
+    path.write_bytes(sign_json(value, purpose, signer))
 
 
 def run(*arguments, **environment):

@@ -140,11 +140,10 @@ def keep_signatures(version_dir: Path, wanted: Record, release: Release, url: st
         "format": _FORMAT, "store": url, "signatures": [asdict(one) for one in release.signatures]
     }  # fmt: skip
     data = (json.dumps(whole, indent=1, sort_keys=True) + "\n").encode("ascii")
-    # A read-only directory is usable without them.
     with contextlib.suppress(OSError):
         if path.is_file() and read_regular(path, len(data)) == data:
             return
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # a read-only directory is usable without them
         write_whole(path, data)
 
 
@@ -219,7 +218,6 @@ def require_signed(
 
 
 def _signatures(path: Path) -> tuple[str, tuple[Signature, ...]]:
-    """Returns the recorded store of a version, and its signatures."""
     whole = read_json(path)
     if whole["format"] != _FORMAT:
         raise ValueError(f"format {whole['format']}")
