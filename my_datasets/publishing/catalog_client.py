@@ -29,8 +29,8 @@ from my_datasets.publishing.model.signed_json import (
     Signature,
     Signs,
     Trusts,
-    sign_json,
     parse_signed_json,
+    sign_json,
 )
 from my_datasets.publishing.model.store_layout import MOST_SETTINGS_BYTES, Index, Release, Settings
 from my_datasets.publishing.model.trust import RELEASE_PURPOSE, configured
