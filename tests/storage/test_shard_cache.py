@@ -351,7 +351,7 @@ def given():
     threading.Event().wait()
 
 shelf = ShardCache(Path(sys.argv[1]), 3000)
-threading.Thread(target=shelf.bring, args=(file_of(1), given, damaged), daemon=True).start()
+threading.Thread(target=shelf.fetch, args=(file_of(1), given, damaged), daemon=True).start()
 begun.wait()
 if os.fork():
     os.kill(os.getpid(), signal.SIGKILL)
