@@ -22,7 +22,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets.catalog.releases import VersionComparer, collect
-from my_datasets.catalog.site.render import write
+from my_datasets.catalog.site import write
 from my_datasets.metadata.manifest import Manifest
 
 # What pages may weigh and take; None where nothing is set.

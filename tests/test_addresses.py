@@ -11,13 +11,13 @@ from click.testing import CliRunner
 
 import my_datasets
 from my_datasets import feature_columns
-from my_datasets.catalog.site import render
+from my_datasets.catalog import site
 from my_datasets.cli.main import COMMANDS, cli
 from my_datasets.cli.options import LocalPath, PathOrAddress
 from my_datasets.errors import DataDirError, InvalidOptionError, MyDatasetsError
 from my_datasets.kafka.decoder import Quarantine
 from my_datasets.storage import addresses
-from my_datasets.storage.opening import open_store
+from my_datasets.storage.store import open_store
 
 ELSEWHERE = ["s3://bucket/x", "gs://bucket/x", "https://host.invalid/x", "hf://datasets/x/y"]
 # `pathlib` takes a slash out; what it leaves was meant as an address all the same.
@@ -258,7 +258,7 @@ def test_a_path_may_have_a_colon(here):
 
 
 @pytest.mark.parametrize("make", [
-    lambda where: render.write(None, Path(where)),
+    lambda where: site.write(None, Path(where)),
     lambda where: Quarantine(where, 0.5),
 ], ids=["catalog", "quarantine"])  # fmt: skip
 def test_what_commands_and_streams_write_lies_on_this_machine(make):

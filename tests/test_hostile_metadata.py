@@ -32,7 +32,7 @@ from my_datasets.metadata.dataset_info import MALFORMED, dataset_info
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.model import record
 from my_datasets.publishing.model.record import Record
-from my_datasets.publishing.model.signed_json import unsealed
+from my_datasets.publishing.model.signed_json import parse_signed_json
 from my_datasets.resolving.lock import Lock
 from my_datasets.verification.verifier import Level, verify
 from tests.publishing.made import NAME, Released, make
@@ -482,7 +482,7 @@ def test_documents_of_a_store_that_harm(what, tmp_path):
     with pytest.raises(CorruptReleaseError):
         Record.parse(data, "a store")
     with pytest.raises(MALFORMED):
-        unsealed(data)
+        parse_signed_json(data)
     (tmp_path / "datasets.lock").write_bytes(data)
     with pytest.raises(LockError):
         Lock.read(tmp_path / "datasets.lock")

@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -31,7 +31,6 @@ from my_datasets.core import processes
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import (
     BuildInterruptedError,
-    ChangedInStoreError,
     DataDirError,
     NotInStoreError,
     OverwriteError,
@@ -40,11 +39,10 @@ from my_datasets.errors import (
 from my_datasets.metadata.content import ShardContent
 from my_datasets.metadata.layout import DEFAULT_CONFIG, METADATA_FILES
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.storage import disk_space, lease, regular_files, upsert
-from my_datasets.storage.lease import Lease
-from my_datasets.storage.opening import open_store
-from my_datasets.storage.retry import RetryingStore
-from my_datasets.storage.store import MARK, StoredFile
+from my_datasets.storage import disk_space, regular_files
+from my_datasets.storage.lease import Lease, hold
+from my_datasets.storage.retry import RetryingStore, compare_and_swap, put
+from my_datasets.storage.store import MARK, StoredFile, open_store
 from my_datasets.storage.user_folders import cache_folder
 
 if TYPE_CHECKING:
@@ -111,11 +109,9 @@ class Destination:
                 fix="build into another folder, then publish the version from there",
             )
 
-    @contextmanager
-    def held(self, here: Path) -> Iterator[Lease]:
+    def lease(self, scratch: Path) -> AbstractContextManager[Lease]:
         """Holds the lease for building the version; only one process on any machine can have it."""
-        with lease.held(self._store, self._beside("lock"), _mark_of(here)) as found:
-            yield found
+        return hold(self._store, self._beside("lock"), _mark_of(scratch))
 
     @contextmanager
     def metadata_in(self, version_dir: Path) -> Iterator[None]:
@@ -152,28 +148,25 @@ class Destination:
         names = {path.name for path in version_dir.iterdir()}
         shards = _shards(version_dir)
 
-        def put(name: str) -> int:
+        def upload(name: str) -> int:
             path = version_dir / name
             check()  # without the lease, it could overwrite another process's file
-            self._put(store, f"{self.folder}/{name}", path)
+            # A different file there is left by an unfinished build: it was never visible.
+            put(store, f"{self.folder}/{name}", path, regular_files.sha256_of(path))
             return path.stat().st_size
 
         if names & shards.keys():
             # The next Beam build would mistake these for shards that it uploaded itself.
             self.place.discard_work()
         rest = sorted(names - set(METADATA_FILES))
-        for name, size in zip(rest, processes.ordered_results(put, rest, _AT_ONCE), strict=True):
+        for name, size in zip(rest, processes.ordered_results(upload, rest, _AT_ONCE), strict=True):
             report(name, size)
         self._check_whole(shards, names, stored)
         check()
         self._tidy(shards, names, stored)
         self._put_default_config(store, version_dir)
         for name in sorted(METADATA_FILES):
-            report(name, put(name))
-
-    def _put(self, store: RetryingStore, path: str, source: Path) -> None:
-        # A different file there is left by an unfinished build: it was never visible.
-        upsert.put(store, path, source, regular_files.sha256_of(source))
+            report(name, upload(name))
 
     def _check_whole(
         self, shards: Mapping[str, ShardContent], names: set[str], stored: Mapping[str, StoredFile]
@@ -202,16 +195,17 @@ class Destination:
         if self.folder.count("/") == 1 or not source.is_file():
             return
         path, wanted = f"{self.folder.partition('/')[0]}/{DEFAULT_CONFIG}", source.read_bytes()
-        while True:
+
+        def read() -> tuple[bytes, str | None]:
             try:
-                data, tag = store.state(path, 1 << 16)
+                return store.state(path, 1 << 16)
             except NotInStoreError:
-                data, tag = b"", None
-            if data == wanted:
-                return
-            with suppress(ChangedInStoreError):  # by a build of another config
-                store.replace(path, wanted, tag)
-                return
+                return b"", None
+
+        # A build of another config may change it at the same time.
+        compare_and_swap(
+            store, path, read, lambda data: data if data == wanted else wanted, lambda data: data
+        )
 
 
 def _shards(version_dir: Path) -> dict[str, ShardContent]:
@@ -277,7 +271,7 @@ def build(builder: "Builder", url: str, options: PrepareOptions, how: BuildOptio
     with (
         disk_space.explained(version_dir),
         _locked(version_dir),
-        destination.held(scratch) as lease,
+        destination.lease(scratch) as lease,
     ):
         if destination.is_prepared():
             if config.download_mode.overwrite_dataset:

@@ -71,11 +71,10 @@ def summaries(statistics: JsonObject) -> list[FeatureSummary]:
     """
     names = dict.fromkeys(name for split in statistics.values() for name in split["features"])
     found = []
-    in_order = in_usual_order(statistics)
     for name in names:
         splits = {
             split: statistics[split]["features"][name]
-            for split in in_order
+            for split in in_usual_order(statistics)
             if name in statistics[split]["features"]
         }
         kinds = dict.fromkeys(str(one["kind"]) for one in splits.values())
@@ -107,13 +106,9 @@ def _split(split: str, given: JsonObject, name: str) -> SplitFeatureSummary:
         for key, words in _ODD
         if given.get(key)
     ]
-    if given.get("classes"):
-        without = sum(not count for count in given["classes"].values())
-        odd += (
-            [f"{without:,} {'classes' if without > 1 else 'class'} without an example"]
-            if without
-            else []
-        )
+    without = sum(not count for count in (given.get("classes") or {}).values())
+    if without:
+        odd.append(f"{without:,} {'classes' if without > 1 else 'class'} without an example")
     return SplitFeatureSummary(
         split, tuple(_facts(given)), tuple(odd), tuple(_plots(given, f"{name} in {split}"))
     )
@@ -131,8 +126,7 @@ def _facts(given: JsonObject) -> Iterator[tuple[str, str]]:
         about = "" if given["distinct"]["is_exact"] else "about "
         yield "distinct", f"{about}{given['distinct']['number']:,}"
     if given.get("formats"):
-        shown = [f"{form} ({count:,})" for form, count in given["formats"].items()]
-        yield "formats", ", ".join(shown)
+        yield "formats", ", ".join(f"{form} ({n:,})" for form, n in given["formats"].items())
     if given.get("heights") and given.get("widths"):
         size = f"{_range(given['heights'])} {_TIMES} {_range(given['widths'])} pixels"
         yield f"height {_TIMES} width", size
@@ -147,8 +141,7 @@ def _facts(given: JsonObject) -> Iterator[tuple[str, str]]:
     if given.get("lengths"):
         yield "characters", _range_and_mean(given["lengths"])
     if given.get("values_per_example"):
-        each = given["values_per_example"]
-        yield "values in an example", _range_and_mean(each)
+        yield "values in an example", _range_and_mean(given["values_per_example"])
     if "sample_rate" in given:
         yield "samples per second", f"{given['sample_rate']:,}"
         if given.get("values_per_example"):

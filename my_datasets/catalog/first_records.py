@@ -19,6 +19,7 @@ from my_datasets.printable import PrintableError
 from my_datasets.records import shard_reader
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.columns import PADDING
+from my_datasets.storage.file_systems import PositionedFile
 
 # The maximum number of records to show, and their maximum size.
 _RECORDS = 20
@@ -122,41 +123,14 @@ def first_records(fetch: Fetch, size: int, file_format: str) -> list[bytes]:
     return first_of(shard_reader.records(buffered, file_format, AT_ONCE))
 
 
-class RangedFile(io.RawIOBase):
+class RangedFile(PositionedFile):
     """A remote file; blocks are fetched when they are read."""
 
     def __init__(self, fetch: Fetch, size: int) -> None:
         """Fetches nothing yet; see `first_records`."""
-        super().__init__()
+        super().__init__(size, self.part)
         self._fetch = fetch
-        self._size = size
-        self._at = 0
         self._blocks: dict[int, bytes] = {}
-
-    def readable(self) -> bool:
-        """Returns True."""
-        return True
-
-    def seekable(self) -> bool:
-        """Returns True."""
-        return True
-
-    def tell(self) -> int:
-        """Returns the position."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Moves to another position, and returns it."""
-        from_where = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
-        self._at = max(0, from_where + offset)
-        return self._at
-
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Fills the buffer as far as possible; returns the number of bytes."""
-        found = self.part(self._at, self._at + len(buffer))
-        buffer[: len(found)] = found
-        self._at += len(found)
-        return len(found)
 
     def part(self, begin: int, end: int) -> bytes:
         """Returns the bytes from `begin` to `end`, or to the end of the file.
@@ -168,25 +142,21 @@ class RangedFile(io.RawIOBase):
         if begin >= end:
             return b""
         first, last = begin // _BLOCK, (end - 1) // _BLOCK
-        self._bring(first, last)
-        found = b"".join(self._blocks[one] for one in range(first, last + 1))
-        return found[begin - first * _BLOCK : end - first * _BLOCK]
-
-    def _bring(self, first: int, last: int) -> None:
-        """Fetches missing blocks, with one request for each gap."""
         missing = [one for one in range(first, last + 1) if one not in self._blocks]
         if (len(self._blocks) + len(missing)) * _BLOCK > MOST_FETCHED:
             raise TooMuchError(
                 f"more than {human_size(MOST_FETCHED)} of the file would have to be fetched"
             )
-        while missing:
+        while missing:  # with one request for each gap
             gap = [one for at, one in enumerate(missing) if one == missing[0] + at]
             missing = missing[len(gap) :]
-            begin = gap[0] * _BLOCK
-            data = self._fetch(begin, min((gap[-1] + 1) * _BLOCK, self._size))
+            start = gap[0] * _BLOCK
+            data = self._fetch(start, min((gap[-1] + 1) * _BLOCK, self._size))
             for one in gap:
-                at = one * _BLOCK - begin
+                at = one * _BLOCK - start
                 self._blocks[one] = data[at : at + _BLOCK]
+        found = b"".join(self._blocks[one] for one in range(first, last + 1))
+        return found[begin - first * _BLOCK : end - first * _BLOCK]
 
 
 def _of_array_records(file: RangedFile, size: int) -> list[bytes]:

@@ -99,13 +99,13 @@ class Axis:
         return WIDTH * min(1.0, max(0.0, (value / 2 - self.least / 2) / self.length))
 
 
-def svg(width: int, height: int, title: str, said: str, parts: Iterable[Markup]) -> Markup:
-    """Returns a plot of `parts`; `said` describes in words what it shows."""
-    title, said = _printable(title), _printable(said)
+def svg(width: int, height: int, title: str, description: str, parts: Iterable[Markup]) -> Markup:
+    """Returns a plot of `parts`; `description` describes in words what it shows."""
+    title, description = _printable(title), _printable(description)
     return Markup(
         '<svg class="plot" role="img" viewBox="0 0 {} {}" aria-label="{}: {}">'
         "<title>{}</title><desc>{}</desc>{}</svg>"
-    ).format(width, height, title, said, title, said, Markup("").join(parts))
+    ).format(width, height, title, description, title, description, Markup("").join(parts))
 
 
 def baseline() -> Markup:
@@ -189,13 +189,13 @@ def histogram(given: Histogram, title: str) -> Markup:
     most = max(given.counts)
     heights = [HEIGHT * count / max(most, 1) for count in given.counts]
     bars = Markup('<path class="bars" d="{}"/>').format(_bars(axis, given.edges, heights))
-    said = f"{given.total:,} values from {number(given.ends[0])} to {number(given.ends[1])}."
+    description = f"{given.total:,} values from {number(given.ends[0])} to {number(given.ends[1])}."
     if len(given.percentiles) == 101:
         quarter, middle, last = (given.percentiles[at] for at in (25, 50, 75))
-        said += f" Half of them are from {number(quarter)} to {number(last)}."
-        said += f" The median is {number(middle)}."
+        description += f" Half of them are from {number(quarter)} to {number(last)}."
+        description += f" The median is {number(middle)}."
     parts = [bars, baseline(), _strip(axis, given.percentiles), _ends(axis, given.ends)]
-    return svg(WIDTH, HEIGHT + _STRIP + _TEXT, title, said, parts)
+    return svg(WIDTH, HEIGHT + _STRIP + _TEXT, title, description, parts)
 
 
 def overlaid(before: Histogram, after: Histogram, title: str) -> Markup:
@@ -221,8 +221,8 @@ def overlaid(before: Histogram, after: Histogram, title: str) -> Markup:
         + (f", median {number(one.percentiles[50])}" if len(one.percentiles) == 101 else "")
         for one in (before, after)
     ]
-    said = f"Before (dashed): {phrases[0]}. After (filled): {phrases[1]}."
-    return svg(WIDTH, HEIGHT + _STRIP + _TEXT, title, said, parts)
+    description = f"Before (dashed): {phrases[0]}. After (filled): {phrases[1]}."
+    return svg(WIDTH, HEIGHT + _STRIP + _TEXT, title, description, parts)
 
 
 def bars(
@@ -254,8 +254,10 @@ def bars(
     phrases = [
         f"{shortened(name, 80)}: {count:,} ({share(count, total)})" for name, count in shown[:5]
     ]
-    said = "; ".join(phrases) + (f"; and {len(counts) - 5:,} more" if len(counts) > 5 else "")
-    return svg(WIDTH, (len(shown) + has_rest) * ROW, title, said, parts)
+    description = "; ".join(phrases) + (
+        f"; and {len(counts) - 5:,} more" if len(counts) > 5 else ""
+    )
+    return svg(WIDTH, (len(shown) + has_rest) * ROW, title, description, parts)
 
 
 def compared_bars(before: Mapping[str, int], after: Mapping[str, int], title: str) -> Markup:
@@ -289,13 +291,13 @@ def compared_bars(before: Mapping[str, int], after: Mapping[str, int], title: st
     return svg(WIDTH, bottom, title, "; ".join(phrases), parts)
 
 
-def waveform(peaks: Sequence[tuple[float, float]], title: str, said: str) -> Markup:
+def waveform(peaks: Sequence[tuple[float, float]], title: str, description: str) -> Markup:
     """Returns the waveform of a sound.
 
     Args:
       peaks: The minimum and maximum of each piece, from -1 to 1.
       title: The title of the plot.
-      said: A description in words.
+      description: A description in words.
     """
     middle = HEIGHT / 2
     wide = WIDTH / max(len(peaks), 1)
@@ -305,7 +307,7 @@ def waveform(peaks: Sequence[tuple[float, float]], title: str, said: str) -> Mar
         for at, (low, high) in enumerate(peaks)
     )
     parts = [Markup('<path class="wave" d="{}"/>').format(lines)]
-    return svg(WIDTH, HEIGHT, title, said, parts)
+    return svg(WIDTH, HEIGHT, title, description, parts)
 
 
 def _bars(axis: Axis, edges: Sequence[float], heights: Sequence[float]) -> str:

@@ -38,7 +38,7 @@ _QUALITY = 80
 # Images whose maximum is below this share of the type's range are brightened.
 _DARK = 0.25
 
-Course = npt.NDArray[np.float32]
+Signal = npt.NDArray[np.float32]
 _PIECES = 120
 _SECONDS = 10
 _CHANNELS = 2
@@ -101,7 +101,7 @@ def encoded_picture(pixels: Pixels, brightest: float) -> tuple[bytes, str]:
     return file.getvalue(), "webp"
 
 
-def scaled(samples: Array, dtype: str) -> Course:
+def scaled(samples: Array, dtype: str) -> Signal:
     """Scales samples of shape [length] or [length, channels] to -1..1; [length, channels].
 
     `dtype` is the declared one; TFDS stores 16-bit samples as int64.
@@ -116,25 +116,25 @@ def scaled(samples: Array, dtype: str) -> Course:
     return given / np.float32(full)
 
 
-def encoded_sound(course: Course, rate: int) -> tuple[bytes, bool]:
+def encoded_sound(signal: Signal, rate: int) -> tuple[bytes, bool]:
     """Returns the beginning of a sound as a WAV file, and whether there is more."""
-    played = course[: _SECONDS * rate]
+    played = signal[: _SECONDS * rate]
     file = io.BytesIO()
     with wave.open(file, "wb") as writer:
         writer.setnchannels(played.shape[1])
         writer.setsampwidth(2)
         writer.setframerate(rate)
         writer.writeframes(np.rint(played * 32767).astype("<i2").tobytes())
-    return file.getvalue(), len(course) > len(played)
+    return file.getvalue(), len(signal) > len(played)
 
 
-def plot(course: Course, title: str, seconds: float) -> Markup:
+def plot(signal: Signal, title: str, seconds: float) -> Markup:
     """Returns the waveform of a sound; `seconds` is its duration, or 0 if unknown."""
-    edges = np.linspace(0, len(course), min(_PIECES, len(course)) + 1).astype(int)
-    pieces = [course[a:b] for a, b in pairwise(edges.tolist())]
+    edges = np.linspace(0, len(signal), min(_PIECES, len(signal)) + 1).astype(int)
+    pieces = [signal[a:b] for a, b in pairwise(edges.tolist())]
     peaks = [(float(one.min()), float(one.max())) for one in pieces]
-    loudest = float(np.abs(course).max())
-    length = f"{number(round(seconds, 2))} seconds" if seconds else f"{len(course):,} samples"
+    loudest = float(np.abs(signal).max())
+    length = f"{number(round(seconds, 2))} seconds" if seconds else f"{len(signal):,} samples"
     return plots.waveform(peaks, title, f"{length}, peak {loudest:.0%} of full scale")
 
 
@@ -235,7 +235,7 @@ def samples(version_dir: Path, first: Beginning | None, declared: Sequence[Featu
         return Samples(note=f"Its examples cannot be shown: {error} files are not read here.")
     except UNREADABLE as error:
         return Samples(note=f"Its examples cannot be shown: {problem_of(error)}")
-    return replace(_Reading(first.split, leaves, declared).samples(rows), first=first)
+    return replace(_SampleConverter(first.split, leaves, declared).samples(rows), first=first)
 
 
 def _is_sound(leaf: Leaf, declared: Sequence[Feature]) -> bool:
@@ -244,7 +244,7 @@ def _is_sound(leaf: Leaf, declared: Sequence[Feature]) -> bool:
     )
 
 
-class _Reading:
+class _SampleConverter:
     """Converts examples to samples."""
 
     def __init__(self, split: str, leaves: Sequence[Leaf], declared: Sequence[Feature]) -> None:
@@ -257,24 +257,23 @@ class _Reading:
         self._boxes = [leaf for leaf in leaves if kinds.get(leaf.name) == "bounding box"]
         media = {*self._pictures, *self._sounds}
         # Boxes are drawn only if there is exactly one picture.
-        self._is_drawn = len(self._pictures) == 1 and not self._pictures[0].sequence
-        media |= set(self._boxes) if self._is_drawn else set()
+        self._draws_boxes = len(self._pictures) == 1 and not self._pictures[0].sequence
+        media |= set(self._boxes) if self._draws_boxes else set()
         self._others = [leaf for leaf in leaves if leaf not in media]
 
     def samples(self, rows: Sequence[Any]) -> Samples:
-        """Returns the samples."""
+        """Returns the samples of examples."""
         brightest = {leaf: self._brightest(leaf, rows) for leaf in self._pictures}
-        found = []
-        for at, row in enumerate(rows):
-            found.append(
-                Sample(
-                    f"{self._split}[{at}]",
-                    tuple(self._drawn(at, row, brightest)),
-                    tuple(self._played(at, row)),
-                    {leaf.name: _value(leaf, _of(row, leaf)) for leaf in self._others},
-                )
+        found = tuple(
+            Sample(
+                f"{self._split}[{at}]",
+                tuple(self._pictures_of(at, row, brightest)),
+                tuple(self._sounds_of(at, row)),
+                {leaf.name: _value(leaf, _of(row, leaf)) for leaf in self._others},
             )
-        return Samples(self._split, tuple(found), self._files, " ".join(self._notes))
+            for at, row in enumerate(rows)
+        )
+        return Samples(self._split, found, self._files, " ".join(self._notes))
 
     def _brightest(self, leaf: Leaf, rows: Sequence[Any]) -> float:
         """Returns the value to show as white."""
@@ -287,11 +286,11 @@ class _Reading:
             )
         return white
 
-    def _drawn(self, at: int, row: Any, brightest: Mapping[Leaf, float]) -> Iterator[Picture]:
+    def _pictures_of(self, at: int, row: Any, brightest: Mapping[Leaf, float]) -> Iterator[Picture]:
         for number_of_leaf, leaf in enumerate(self._pictures):
             given = _of(row, leaf)
             frames = list(given)[:_FRAMES] if leaf.sequence else [given]
-            boxes = tuple(self._marked(row))[:_BOXES] if self._is_drawn else ()
+            boxes = tuple(self._boxes_of(row))[:_BOXES] if self._draws_boxes else ()
             for frame, pixels in enumerate(frames):
                 if pixels.ndim != 3 or not pixels.size:
                     continue
@@ -299,11 +298,9 @@ class _Reading:
                 name = f"{at}-{number_of_leaf}-{frame}.{suffix}"
                 self._files[name] = data
                 height, width = pixels.shape[:2]
-                yield Picture(
-                    leaf.name, name, width, height, is_small(pixels), boxes
-                )  # fmt: skip
+                yield Picture(leaf.name, name, width, height, is_small(pixels), boxes)
 
-    def _marked(self, row: Any) -> Iterator[Box]:
+    def _boxes_of(self, row: Any) -> Iterator[Box]:
         """Yields the boxes of an example; TFDS stores (top, left, bottom, right) from 0 to 1."""
         for leaf in self._boxes:
             places = np.asarray(_of(row, leaf), np.float64).reshape(-1, 4)
@@ -321,18 +318,18 @@ class _Reading:
                     return [_label(leaf, int(one)) for one in given]
         return [""] * count
 
-    def _played(self, at: int, row: Any) -> Iterator[Sound]:
+    def _sounds_of(self, at: int, row: Any) -> Iterator[Sound]:
         for number_of_leaf, leaf in enumerate(self._sounds):
-            course = scaled(np.asarray(_of(row, leaf)), leaf.dtype)
-            if not len(course):
+            signal = scaled(np.asarray(_of(row, leaf)), leaf.dtype)
+            if not len(signal):
                 continue
             name, seconds, is_cut = "", 0.0, False
             if leaf.sample_rate:
-                seconds = len(course) / leaf.sample_rate
+                seconds = len(signal) / leaf.sample_rate
                 name = f"{at}-sound-{number_of_leaf}.wav"
-                self._files[name], is_cut = encoded_sound(course, leaf.sample_rate)
+                self._files[name], is_cut = encoded_sound(signal, leaf.sample_rate)
             title = f"Waveform of {leaf.name or 'the sound'} in {self._split}[{at}]"
-            yield Sound(leaf.name, name, seconds, is_cut, plot(course, title, seconds))
+            yield Sound(leaf.name, name, seconds, is_cut, plot(signal, title, seconds))
 
 
 def _of(row: Any, leaf: Leaf) -> Any:
@@ -348,14 +345,13 @@ def _label(leaf: Leaf, value: int) -> str:
 
 
 def _value(leaf: Leaf, given: Any) -> Value:
-    if isinstance(given, list):  # lists in lists
-        inner = ", ".join(_value(leaf, one).text for one in given[:_NUMBERS])
-        return Value(f"[{inner}{', …' if len(given) > _NUMBERS else ''}]")
-    if isinstance(given, np.ndarray) and given.ndim:
-        flat = given.reshape(-1)
+    is_array = isinstance(given, np.ndarray) and given.ndim
+    if is_array or isinstance(given, list):  # lists in lists
+        flat = given.reshape(-1) if is_array else given
         inner = ", ".join(_value(leaf, one).text for one in flat[:_NUMBERS])
-        shape = f", shape {'x'.join(map(str, given.shape))}" if given.ndim > 1 else ""
-        return Value(f"[{inner}{', …' if flat.size > _NUMBERS else ''}]{shape}")
+        has_shape = is_array and given.ndim > 1
+        shape = f", shape {'x'.join(map(str, given.shape))}" if has_shape else ""
+        return Value(f"[{inner}{', …' if len(flat) > _NUMBERS else ''}]{shape}")
     if isinstance(given, (bytes, np.bytes_)):
         return _text(bytes(given))
     if leaf.labels is not None:

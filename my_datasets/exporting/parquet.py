@@ -69,9 +69,8 @@ def check_target(target: Path, *, overwrite: bool) -> None:
     Raises:
       OverwriteError: It holds something else, or an export that must not be replaced.
     """
-    if target.is_dir() and not any(target.iterdir()):
-        return
-    if not (target.exists() or target.is_symlink()):
+    is_empty = target.is_dir() and not any(target.iterdir())
+    if is_empty or not os.path.lexists(target):
         return
     is_ours = (target / MARKER).is_file()
     if not (is_ours and overwrite):
@@ -159,13 +158,6 @@ def export(
     return Exported(prepared.name, target, tuple(files))
 
 
-def _size_of(shard: Path) -> int:
-    try:
-        return shard.stat().st_size
-    except FileNotFoundError:
-        raise missing_shard(shard) from None
-
-
 class _Split:
     """Writes one split."""
 
@@ -178,7 +170,12 @@ class _Split:
         self._columns = columns
         self._file_bytes = file_bytes
         self._report = report
-        size = sum(_size_of(one.path) for one in prepared.shards[split])
+        size = 0
+        for one in prepared.shards[split]:
+            try:
+                size += one.path.stat().st_size
+            except FileNotFoundError:
+                raise missing_shard(one.path) from None
         each = max(1, size // max(1, len(self._records)))
         self._rows = int(np.clip(min(_CHUNK_BYTES, file_bytes) // each, 1, _MOST_ROWS))
 

@@ -16,9 +16,8 @@ from my_datasets.errors import (
 )
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
-from my_datasets.publishing.model.index import Event, Index, Release, ReleaseState
 from my_datasets.publishing.model.record import key_of
-from my_datasets.publishing.model.store_layout import Settings
+from my_datasets.publishing.model.store_layout import Event, Index, Release, ReleaseState, Settings
 from my_datasets.resolving.lock import Lock
 from my_datasets.storage.store import HALF_WRITTEN, Store, StoredFile
 
@@ -45,7 +44,7 @@ class Garbage:
 
 
 def collect_garbage(
-    ledger: CatalogClient,
+    client: CatalogClient,
     *,
     delete: bool = False,
     yanked: bool = False,
@@ -60,7 +59,7 @@ def collect_garbage(
     an upload nor a release is never touched.
 
     Args:
-      ledger: The client of the store.
+      client: The client of the store.
       delete: Whether to delete what is found.
       yanked: Whether to include yanked releases.
       locks: Locks whose releases are kept.
@@ -70,7 +69,7 @@ def collect_garbage(
     Returns:
       What was found.
     """
-    listed = releases(ledger)
+    listed = releases(client)
     found: list[Garbage] = []
 
     def note(folder: str, reason: str, files: list[StoredFile]) -> None:
@@ -83,10 +82,11 @@ def collect_garbage(
         for one in listed
         if one.release.state is ReleaseState.PLACING
     }
-    for folder, files in _abandoned(ledger.store, older_than):
+    for folder, files in _abandoned(client.store, older_than):
         if folder not in wanted:
             note(folder, "an abandoned upload", files)
-            _delete(ledger.store, files, delete=delete)
+            if delete:
+                _delete(client.store, files)
     locked = {digest for lock in locks for digest in _locked(lock)}
     for one in listed:
         is_unwanted = yanked and one.release.state is ReleaseState.YANKED
@@ -97,13 +97,13 @@ def collect_garbage(
         else:
             continue
         folder = store_layout.release_of(one.dataset, one.key)
-        files = list(ledger.store.list(folder))
+        files = list(client.store.list(folder))
         if not files:
             continue
         note(folder, reason, files)
-        if delete and not _is_marked_deleted(ledger, one.dataset, one.key, one.release):
-            continue  # its state was changed concurrently
-        _delete(ledger.store, files, delete=delete)
+        # Otherwise its state was changed concurrently.
+        if delete and _is_marked_deleted(client, one.dataset, one.key, one.release):
+            _delete(client.store, files)
     return found
 
 
@@ -129,7 +129,7 @@ def _locked(lock: Lock) -> Iterator[tuple[str, str, str]]:
         yield name, f"{config}{one.version}", one.digest
 
 
-def _is_marked_deleted(ledger: CatalogClient, dataset: str, key: str, seen: Release) -> bool:
+def _is_marked_deleted(client: CatalogClient, dataset: str, key: str, seen: Release) -> bool:
     """Marks a release as deleted before its files are; returns False if it has changed."""
 
     def deleted(index: Index) -> Index:
@@ -137,15 +137,14 @@ def _is_marked_deleted(ledger: CatalogClient, dataset: str, key: str, seen: Rele
         if one != seen or one.state is ReleaseState.DELETED:
             return index
         return index.with_release(
-            key, replace(one, state=ReleaseState.DELETED), "delete", by=ledger.by
+            key, replace(one, state=ReleaseState.DELETED), "delete", by=client.by
         )
 
-    return ledger.change(dataset, deleted).releases[key].state is ReleaseState.DELETED
+    return client.change(dataset, deleted).releases[key].state is ReleaseState.DELETED
 
 
-def _delete(store: Store, files: list[StoredFile], *, delete: bool) -> None:
-    first = [one for one in files if one.path.endswith(f"/{_FIRST}")]
-    for one in [*first, *(one for one in files if one not in first)] if delete else ():
+def _delete(store: Store, files: list[StoredFile]) -> None:
+    for one in sorted(files, key=lambda one: not one.path.endswith(f"/{_FIRST}")):
         store.delete(one.path)
 
 
@@ -168,19 +167,15 @@ class Listed:
         return {"name": self.name, **asdict(self.release), "state": self.release.state.value}
 
 
-def releases(ledger: CatalogClient, dataset: str | None = None) -> list[Listed]:
+def releases(client: CatalogClient, dataset: str | None = None) -> list[Listed]:
     """Returns the releases in a store, by dataset and config, lowest version first.
 
     Raises:
       ReleaseNotFoundError: The dataset has no releases.
     """
-    names = ledger.required().datasets
-    if dataset is not None:
-        if dataset not in names:
-            raise _unknown(ledger, dataset, names)
-        names = (dataset,)
+    names = client.required().datasets if dataset is None else (_known(client, dataset),)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        found = list(pool.map(ledger.index, names))
+        found = list(pool.map(client.index, names))
     return [
         Listed(index.dataset, key_of(config, version), one)
         for index in found
@@ -189,23 +184,20 @@ def releases(ledger: CatalogClient, dataset: str | None = None) -> list[Listed]:
     ]
 
 
-def history(ledger: CatalogClient, dataset: str) -> tuple[Event, ...]:
+def history(client: CatalogClient, dataset: str) -> tuple[Event, ...]:
     """Returns the history of a dataset's releases, oldest first.
 
     Raises:
       ReleaseNotFoundError: The dataset has no releases.
     """
-    names = ledger.required().datasets
-    if dataset not in names:
-        raise _unknown(ledger, dataset, names)
-    return ledger.index(dataset).log
+    return client.index(_known(client, dataset)).log
 
 
-def yank(ledger: CatalogClient, reference: str, message: str) -> Listed:
+def yank(client: CatalogClient, reference: str, message: str) -> Listed:
     """Withdraws a release: wildcards skip it, and exact references fail. The bytes stay.
 
     Args:
-      ledger: The client of the store.
+      client: The client of the store.
       reference: The release, with its exact version.
       message: Why, and what to use instead; errors show it.
 
@@ -218,23 +210,15 @@ def yank(ledger: CatalogClient, reference: str, message: str) -> Listed:
             "yank requires a reason.",
             fix="say what is wrong, and what to use instead; errors show it",
         )
-
-    def yanked(one: Release) -> Release:
-        return replace(one, state=ReleaseState.YANKED, message=message)
-
-    return _changed(ledger, reference, "yank", yanked, message)
+    return _change_state(client, reference, "yank", ReleaseState.YANKED, message)
 
 
-def unyank(ledger: CatalogClient, reference: str) -> Listed:
+def unyank(client: CatalogClient, reference: str) -> Listed:
     """Undoes `yank`."""
-
-    def published(one: Release) -> Release:
-        return replace(one, state=ReleaseState.PUBLISHED, message="")
-
-    return _changed(ledger, reference, "unyank", published)
+    return _change_state(client, reference, "unyank", ReleaseState.PUBLISHED, "")
 
 
-def sign(ledger: CatalogClient, dataset: str | None = None) -> list[Listed]:
+def sign(client: CatalogClient, dataset: str | None = None) -> list[Listed]:
     """Signs the releases of a dataset, or of all datasets.
 
     A signature asserts that these bytes are those releases: pull and verify them first.
@@ -242,37 +226,37 @@ def sign(ledger: CatalogClient, dataset: str | None = None) -> list[Listed]:
     Raises:
       ReleaseNotFoundError: The dataset has no releases.
     """
-    ledger.set()  # which signs the list of datasets
+    client.set()  # which signs the list of datasets
     found = []
-    for name in dict.fromkeys(one.dataset for one in releases(ledger, dataset)):
+    for name in dict.fromkeys(one.dataset for one in releases(client, dataset)):
 
         def signed(index: Index) -> Index:
             for key, one in index.releases.items():
-                mine = ledger.signed(index.dataset, key, one)
+                mine = client.signed(index.dataset, key, one)
                 if one.is_visible and mine != one:
-                    index = index.with_release(key, mine, "sign", by=ledger.by)
+                    index = index.with_release(key, mine, "sign", by=client.by)
             return index
 
-        ledger.change(name, signed, anew=True)
-        found += releases(ledger, name)
-    if dataset is None and not ledger.required().names_store:
-        ledger.set(names_store=True)
+        client.change(name, signed, anew=True)
+        found += releases(client, name)
+    if dataset is None and not client.required().names_store:
+        client.set(names_store=True)
     return found
 
 
-def set_validity(ledger: CatalogClient, seconds: int) -> None:
+def set_validity(client: CatalogClient, seconds: int) -> None:
     """Sets for how many seconds signatures are valid, 0 for ever, and renews them."""
-    ledger.set(valid_seconds=seconds)
-    for name in ledger.required().datasets:
-        ledger.change(name, lambda index: index, anew=True)
+    client.set(valid_seconds=seconds)
+    for name in client.required().datasets:
+        client.change(name, lambda index: index, anew=True)
 
 
-def add_key(ledger: CatalogClient, key: str) -> Settings:
+def add_key(client: CatalogClient, key: str) -> Settings:
     """Adds a public key to a store, which is trusted by everyone who trusts the signer."""
-    return ledger.change_key("add", key)
+    return client.change_key("add", key)
 
 
-def revoke_key(ledger: CatalogClient, key: str) -> Settings:
+def revoke_key(client: CatalogClient, key: str) -> Settings:
     """Revokes a public key, after signing again what it signed.
 
     Raises:
@@ -280,24 +264,23 @@ def revoke_key(ledger: CatalogClient, key: str) -> Settings:
     """
     from my_datasets.publishing.model.signing import TrustedKeys
 
-    if ledger.by in TrustedKeys.of([key], "the key to revoke").fingerprints:
+    if client.by in TrustedKeys.of([key], "the key to revoke").fingerprints:
         raise SignatureError(
             "A key cannot revoke itself: it could not sign anything any more.",
             fix="add another key, then use that to revoke this one: --sign-key NEW",
         )
-    sign(ledger)
-    return ledger.change_key("revoke", key)
+    sign(client)
+    return client.change_key("revoke", key)
 
 
-def require_signatures(ledger: CatalogClient, *, required: bool) -> Settings:
+def require_signatures(client: CatalogClient, *, required: bool) -> Settings:
     """Sets whether a store requires signatures; creates the store if it does not exist."""
-    return ledger.set(requires_signatures=required)
+    return client.set(requires_signatures=required)
 
 
-def _changed(
-    ledger: CatalogClient, reference: str, action: str, change: Callable[[Release], Release],
-    note: str = "",
-) -> Listed:  # fmt: skip
+def _change_state(
+    client: CatalogClient, reference: str, action: str, state: ReleaseState, message: str
+) -> Listed:
     parsed = DatasetReference.parse(reference)
     pattern = parsed.version
     exact = VersionNumber.parse(str(pattern)) if pattern is not None else None
@@ -306,26 +289,33 @@ def _changed(
             f"{reference!r} does not name an exact version.",
             fix="write it as digits:1.0.0; my-datasets ls shows the releases",
         )
-    known = ledger.required().datasets
+    known = client.required().datasets
     if parsed.name not in known:
-        raise _unknown(ledger, reference, known)
+        raise _unknown(client, reference, known)
 
     def changed(index: Index) -> Index:
         key = key_of(parsed.config or index.default_config, exact)
         one = index.releases.get(key)
         if one is None or not one.is_visible:
-            raise _unknown(ledger, reference, [*index.releases])
-        new = change(one)
-        return index if new == one else index.with_release(key, new, action, ledger.by, note)
+            raise _unknown(client, reference, [*index.releases])
+        new = replace(one, state=state, message=message)
+        return index if new == one else index.with_release(key, new, action, client.by, message)
 
-    index = ledger.change(parsed.name, changed)
+    index = client.change(parsed.name, changed)
     key = key_of(parsed.config or index.default_config, exact)
     return Listed(parsed.name, key, index.releases[key])
 
 
-def _unknown(ledger: CatalogClient, wanted: str, known: Iterable[str]) -> ReleaseNotFoundError:
+def _known(client: CatalogClient, dataset: str) -> str:
+    known = client.required().datasets
+    if dataset not in known:
+        raise _unknown(client, dataset, known)
+    return dataset
+
+
+def _unknown(client: CatalogClient, wanted: str, known: Iterable[str]) -> ReleaseNotFoundError:
     return ReleaseNotFoundError(
-        f"{ledger.store.url} has no release of {wanted!r}.",
+        f"{client.store.url} has no release of {wanted!r}.",
         f"Found: {', '.join(list(known)[:20]) or 'nothing'}",
         fix="choose one of those; my-datasets ls shows all",
     )

@@ -6,7 +6,6 @@ Only a few of its shards at a time are on this machine.
 import hashlib
 import json
 import os
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,26 +14,17 @@ from my_datasets.building import staging
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.sizes import human_size, in_bytes
 from my_datasets.errors import (
-    CorruptReleaseError,
     DataDirError,
     InvalidOptionError,
-    LockError,
     NotPreparedError,
-    UnregisteredFeatureError,
 )
-from my_datasets.publishing.download import discard, fetch
-from my_datasets.publishing.install import begin, finish
-from my_datasets.publishing.model.release_metadata import (
-    is_metadata,
-    parse_metadata,
-    read_with,
-    shards_of,
-)
+from my_datasets.publishing.install import begin, finish, read_metadata, replace_version
+from my_datasets.publishing.model.record import is_metadata, read_with, shards_of
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.trust import keep_signatures
 from my_datasets.publishing.resolve_release import ResolvedRelease, resolve_release
-from my_datasets.publishing.transfer import TransferProgress
+from my_datasets.publishing.transfer import TransferProgress, fetch
 from my_datasets.records import shard_provider
 from my_datasets.records.shard_provider import Attachment
 from my_datasets.resolving.attached_release import AttachedRelease
@@ -131,7 +121,7 @@ def attach(
     )  # fmt: skip
     # As given, because it selects the credentials: `gs://anonymous@BUCKET`. No address has a
     # secret.
-    address = os.fspath(store) if "://" in os.fspath(store) else found.ledger.store.url
+    address = os.fspath(store) if "://" in os.fspath(store) else found.client.store.url
     identity = json.dumps([address, found.record.identity, most])
     key = hashlib.sha256(identity.encode()).hexdigest()[:_SHOWN]
     version_dir = cache / _RELEASES / key / found.record.name / found.key
@@ -143,16 +133,14 @@ def attach(
             with staging.exclusive(version_dir):
                 # Another machine or user may have created it in a shared cache.
                 if not _is_whole(version_dir, wanted):
-                    _bring_metadata(found, version_dir, shards, report)
+                    _create(found, version_dir, shards, report)
                 wanted.write(version_dir)
         found.request.check(version_dir, has_shards=False)
-        keep_signatures(version_dir, found.record, found.release, found.ledger.store.url)
+        keep_signatures(version_dir, found.record, found.release, found.client.store.url)
     mine = found.record
-    config = f"/{mine.config}" if mine.config else ""
     return Attached(
-        f"{mine.name}{config}:{mine.version}", version_dir, found.ledger.store.url, mine.digest,
-        mine.size, cache, most,
-    )  # fmt: skip
+        mine.full_name, version_dir, found.client.store.url, mine.digest, mine.size, cache, most
+    )
 
 
 def _is_whole(version_dir: Path, wanted: Attachment) -> bool:
@@ -166,7 +154,7 @@ def _is_whole(version_dir: Path, wanted: Attachment) -> bool:
     return links == expected and shard_provider.is_attached(version_dir)
 
 
-def _bring_metadata(
+def _create(
     found: ResolvedRelease,
     version_dir: Path,
     cache: ShardCache,
@@ -175,13 +163,10 @@ def _bring_metadata(
     """Creates the directory of an attached release atomically."""
     work = version_dir.with_name(f".{version_dir.name}{_WORK}")
     begin(work, found.record)
-    fetch(found.ledger, found.record, work, filter(is_metadata, found.record.files))
-    try:
-        declared, _ = parse_metadata(found.record, work, found.ledger.store.url)
-        found.request.check(work, has_shards=False)
-    except (CorruptReleaseError, LockError, UnregisteredFeatureError):
-        shutil.rmtree(work, ignore_errors=True)
-        raise
+    fetch(found.client, found.record, work, filter(is_metadata, found.record.files))
+    declared, _ = read_metadata(
+        found.client, found.record, work, lambda path: found.request.check(path, has_shards=False)
+    )
     if declared.file_format != "tfrecord":
         raise DataDirError(
             f"{found.url} has {declared.file_format} files.",
@@ -189,9 +174,15 @@ def _bring_metadata(
             fix="pull it",
         )
     shards = [one for one in found.record.files if one.name in shards_of(declared)]
-    _require_room(found, max((one.bytes for one in shards), default=0), cache)
+    largest = max((one.bytes for one in shards), default=0)
+    if largest > cache.most:
+        raise InvalidOptionError(
+            f"A shard of {found.url} has {human_size(largest)}.",
+            f"The cache may have {human_size(cache.most)}",
+            fix=f"give cache_bytes={largest} or more",
+        )
     metadata = read_with(found.record, declared)
-    fetch(found.ledger, found.record, work, metadata, report=report)
+    fetch(found.client, found.record, work, metadata, report=report)
     finish(work, {one.name for one in metadata})
     for one in shards:
         # Readers open a shard by its name here; the file itself is shared by all releases that have
@@ -199,17 +190,4 @@ def _bring_metadata(
         cached = os.path.relpath(cache.path_of(one.sha256), version_dir)
         (work / one.name).symlink_to(cached)
     write_whole(work / shard_provider.FILE_NAME, _IN_THE_STATE)
-    if os.path.lexists(version_dir):
-        staging.swap(work, version_dir)
-        discard(work)
-    else:
-        work.rename(version_dir)
-
-
-def _require_room(found: ResolvedRelease, largest: int, cache: ShardCache) -> None:
-    if largest > cache.most:
-        raise InvalidOptionError(
-            f"A shard of {found.url} has {human_size(largest)}.",
-            f"The cache may have {human_size(cache.most)}",
-            fix=f"give cache_bytes={largest} or more",
-        )
+    replace_version(work, version_dir)

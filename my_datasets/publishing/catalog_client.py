@@ -3,17 +3,15 @@
 import base64
 import contextlib
 import hashlib
-import random
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import (
-    ChangedInStoreError,
     CorruptReleaseError,
     DataDirError,
     NotInStoreError,
@@ -21,9 +19,8 @@ from my_datasets.errors import (
     StoreError,
 )
 from my_datasets.metadata.dataset_info import MALFORMED
-from my_datasets.publishing.model import index as indexes
 from my_datasets.publishing.model import record, store_layout
-from my_datasets.publishing.model.index import Index, Release
+from my_datasets.publishing.model import store_layout as indexes
 from my_datasets.publishing.model.record import Record
 from my_datasets.publishing.model.rollback_state import Facts, RollbackState, SeenDocument
 from my_datasets.publishing.model.signed_json import (
@@ -32,12 +29,12 @@ from my_datasets.publishing.model.signed_json import (
     Signature,
     Signs,
     Trusts,
-    sealed,
-    unsealed,
+    parse_signed_json,
+    sign_json,
 )
-from my_datasets.publishing.model.store_layout import MOST_BYTES, Settings
+from my_datasets.publishing.model.store_layout import MOST_SETTINGS_BYTES, Index, Release, Settings
 from my_datasets.publishing.model.trust import RELEASE_PURPOSE, configured
-from my_datasets.storage.retry import RetryingStore
+from my_datasets.storage.retry import RetryingStore, compare_and_swap
 from my_datasets.storage.store import read_only
 
 # Purposes of signatures: one of an index is not valid for a release.
@@ -45,9 +42,7 @@ STORE_PURPOSE = "my-datasets-store"
 INDEX_PURPOSE = "my-datasets-index"
 _SIGNATURE_BYTES = 64
 _LOGGER = get_logger(__name__)
-# Attempts when other publishers change the same document.
-_TURNS = 100
-_LONGEST_TURN_SECONDS = 0.5
+_Document = TypeVar("_Document", Settings, Index)
 
 
 class CatalogClient:
@@ -162,24 +157,27 @@ class CatalogClient:
           StoreError: The store cannot be written.
           SignatureError: The store requires signatures, and there is no signer.
         """
-        settings = self._with(dataset)
-        for turn in range(_TURNS):
-            before, tag = self._index(dataset, settings)
+
+        def with_dataset(found: Settings) -> Settings:
+            return replace(found, datasets=tuple(sorted({*found.datasets, dataset})))
+
+        settings = self._set(with_dataset)
+
+        def next_index(before: Index) -> Index:
             after = update(before)
             if after is before:
-                if not anew or tag is None:
+                if not anew or not before.serial:
                     return before
                 after = replace(before, serial=before.serial + 1)
-            after = replace(
-                after, store=settings.store, store_serial=settings.serial,
-                expires=self._expiry(settings),
-            )  # fmt: skip
-            data = sealed(after.to_json(), INDEX_PURPOSE, self._signer)
-            if self._replaced(store_layout.index_of(dataset), data, tag):
-                self._note(f"index of {dataset}", SeenDocument(), after.serial, data)
-                return after
-            _back_off(turn)
-        raise self._crowded()
+            expires = self._expiry(settings)
+            return replace(
+                after, store=settings.store, store_serial=settings.serial, expires=expires
+            )
+
+        return self._change(
+            f"index of {dataset}", store_layout.index_of(dataset), INDEX_PURPOSE,
+            lambda: self._index(dataset, settings), next_index,
+        )  # fmt: skip
 
     def set(self, **changes: Any) -> Settings:
         """Changes fields of the settings and signs them; creates the store if it does not exist.
@@ -225,48 +223,49 @@ class CatalogClient:
         """The fingerprint of the signer; empty if there is none."""
         return self._signer.fingerprint if self._signer is not None else ""
 
-    def _with(self, dataset: str) -> Settings:
-        """Adds a dataset to the settings, and returns them."""
-
-        def known(found: Settings) -> Settings:
-            if dataset in found.datasets:
-                return found
-            return replace(found, datasets=tuple(sorted({*found.datasets, dataset})))
-
-        return self._set(known)
-
     def _set(self, update: Callable[[Settings], Settings], *, anew: bool = False) -> Settings:
         if not self.store.is_writable:
             raise read_only(self.store.url)
-        for turn in range(_TURNS):
-            found = self._settings()
-            before, tag = found or (Settings(uuid.uuid4().hex, names_store=True), None)
+
+        def read() -> tuple[Settings, str | None]:
+            return self._settings() or (Settings(uuid.uuid4().hex, names_store=True), None)
+
+        def next_settings(before: Settings) -> Settings:
             self._check_signer(before)
             after = update(before)
             if (before.requires_signatures or after.requires_signatures) and self._signer is None:
                 raise _nothing_to_sign_by(self.store.url)
-            if found is not None and after == before and not (anew or self._is_due(before)):
+            if before.serial and after == before and not (anew or self._is_due(before)):
                 return before
-            after = replace(after, serial=before.serial + 1, expires=self._expiry(after))
-            data = sealed(after.to_json(), STORE_PURPOSE, self._signer)
-            if self._replaced(store_layout.STORE, data, tag):
-                self._note("store", SeenDocument(), after.serial, data)
-                return after
-            _back_off(turn)
-        raise self._crowded()
+            return replace(after, serial=before.serial + 1, expires=self._expiry(after))
+
+        return self._change("store", store_layout.STORE, STORE_PURPOSE, read, next_settings)
+
+    def _change(
+        self, document: str, path: str, purpose: str,
+        read: Callable[[], tuple[_Document, str | None]], update: Callable[[_Document], _Document],
+    ) -> _Document:  # fmt: skip
+        """Changes a document atomically, and signs it; see `compare_and_swap`."""
+        found, written = compare_and_swap(
+            self.store, path, read, update,
+            lambda value: sign_json(value.to_json(), purpose, self._signer),
+        )  # fmt: skip
+        if written is not None:
+            self._note(document, SeenDocument(), found.serial, written)
+        return found
 
     def _settings(self) -> tuple[Settings, str] | None:
         seen = self._seen("store")
         try:
-            data, tag = self.store.state(store_layout.STORE, MOST_BYTES)
+            data, tag = self.store.state(store_layout.STORE, MOST_SETTINGS_BYTES)
         except NotInStoreError:
             if seen.serial:
                 self._note("store", seen, 0, b"")
             return None
         with _understood(self.store.url, store_layout.STORE):
-            value, message, signatures = unsealed(data)
+            value, message, signatures = parse_signed_json(data)
             found = Settings.from_json(value)
-        self._take_keys(found)
+        self._apply_key_changes(found)
         what = "The list of datasets"
         self._check(STORE_PURPOSE, message, signatures, found, what)
         self._check_store(found)
@@ -281,13 +280,13 @@ class CatalogClient:
         document, path = f"index of {dataset}", store_layout.index_of(dataset)
         seen = self._seen(document)
         try:
-            data, tag = self.store.state(path, indexes.MOST_BYTES)
+            data, tag = self.store.state(path, indexes.MOST_INDEX_BYTES)
         except NotInStoreError:
             if seen.serial:
                 self._note(document, seen, 0, b"")
             return Index(dataset), None
         with _understood(self.store.url, path):
-            value, message, signatures = unsealed(data)
+            value, message, signatures = parse_signed_json(data)
             found = Index.from_json(value, dataset)
         if found.store_serial > settings.serial and is_first:
             # Both may just have changed; if they have not, `_check_same_store` refuses it.
@@ -331,12 +330,8 @@ class CatalogClient:
                 f"changed it on purpose, delete {self._memory.path(self.store.url)}",
             )
 
-    def _take_keys(self, settings: Settings) -> None:
-        """Applies the store's key changes to the trusted keys.
-
-        Raises:
-          SignatureError: A change of keys that this machine has seen is missing.
-        """
+    def _apply_key_changes(self, settings: Settings) -> None:
+        """Applies the store's key changes to the trusted keys."""
         if self._keys is None:
             return
         known = self._facts().get("key_changes", [])
@@ -426,16 +421,13 @@ class CatalogClient:
         if signer is None:
             return
         # Also from the signer's own view: it may have added the key that revoked it.
-        for keys in (self._keys, signer.public):
-            if keys is None:
-                continue
-            if signer.fingerprint not in keys.after(settings.key_changes, settings.store).revoked:
-                continue
-            raise SignatureError(
-                f"The key {signer.fingerprint} was revoked for {self.store.url}.",
-                "Readers refuse what it signs",
-                fix="sign with a key that replaces it: --sign-key NEW",
-            )
+        for keys in (self._keys or signer.public, signer.public):
+            if signer.fingerprint in keys.after(settings.key_changes, settings.store).revoked:
+                raise SignatureError(
+                    f"The key {signer.fingerprint} was revoked for {self.store.url}.",
+                    "Readers refuse what it signs",
+                    fix="sign with a key that replaces it: --sign-key NEW",
+                )
 
     def _is_due(self, settings: Settings) -> bool:
         """Returns whether more than half of the signatures' validity has passed."""
@@ -497,48 +489,22 @@ class CatalogClient:
             _LOGGER.warning("%s", text)
 
     def _seen(self, document: str) -> SeenDocument:
-        # Without trusted keys, serials prove nothing.
-        return (
-            self._memory.seen(self.store.url, document)
-            if self._keys is not None
-            else SeenDocument()
-        )
+        if self._keys is None:  # serials prove nothing
+            return SeenDocument()
+        return self._memory.seen(self.store.url, document)
 
     def _note(self, document: str, before: SeenDocument, serial: int, data: bytes) -> None:
-        if self._keys is None:
-            return
-        now = SeenDocument(serial, hashlib.sha256(data).hexdigest())
-        self._memory.note(self.store.url, document, before, now)
-
-    def _replaced(self, path: str, data: bytes, tag: str | None) -> bool:
-        """Replaces a document; returns False if another publisher changed it first."""
-        try:
-            self.store.replace(path, data, tag)
-        except ChangedInStoreError:
-            try:
-                # Our write may have succeeded, with a lost response.
-                return self.store.state(path, len(data))[0] == data
-            except StoreError:
-                return False
-        return True
-
-    def _crowded(self) -> StoreError:
-        return StoreError(
-            f"Other publishers keep changing {self.store.url}.", fix="try again later"
-        )
-
-
-def _back_off(turn: int) -> None:
-    time.sleep(random.uniform(0, min(_LONGEST_TURN_SECONDS, 0.01 * 2**turn)))  # noqa: S311
+        if self._keys is not None:
+            now = SeenDocument(serial, hashlib.sha256(data).hexdigest())
+            self._memory.note(self.store.url, document, before, now)
 
 
 def _shown(one: Signature) -> str:
     """Returns the key of a signature for display."""
-    try:
-        is_whole = len(base64.b64decode(one.value, validate=True)) == _SIGNATURE_BYTES
-    except ValueError:
-        is_whole = False
-    return one.key if is_whole else f"{one.key} (malformed)"
+    with contextlib.suppress(ValueError):
+        if len(base64.b64decode(one.value, validate=True)) == _SIGNATURE_BYTES:
+            return one.key
+    return f"{one.key} (malformed)"
 
 
 def _nothing_to_sign_by(url: str) -> SignatureError:

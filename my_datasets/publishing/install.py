@@ -24,11 +24,11 @@ from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.recorded_files import check_indexes
 from my_datasets.publishing.catalog_client import CatalogClient
-from my_datasets.publishing.download import Fetched, discard, fetch, keep_only_files, known_files
 from my_datasets.publishing.model import record
-from my_datasets.publishing.model.record import Record, ReleasedFile
-from my_datasets.publishing.model.release_metadata import (
+from my_datasets.publishing.model.record import (
     REWRITTEN,
+    Record,
+    ReleasedFile,
     is_metadata,
     is_part_made_here,
     only_splits,
@@ -36,8 +36,16 @@ from my_datasets.publishing.model.release_metadata import (
     remember_part,
     shards_of,
 )
-from my_datasets.publishing.transfer import Transfer, TransferProgress
-from my_datasets.storage.regular_files import write_whole
+from my_datasets.publishing.transfer import (
+    Fetched,
+    Transfer,
+    TransferProgress,
+    discard,
+    fetch,
+    keep_only_files,
+    known_files,
+)
+from my_datasets.storage.regular_files import sync_directory, write_whole
 from my_datasets.storage.verified_files import verified_files
 
 _WORK = ".pull"
@@ -76,18 +84,17 @@ class Pulled:
 
 
 class ReleaseInstall:
-    """The installation of one release."""
+    """The installation of one release.
+
+    `check` raises an error if it refuses a directory with the metadata of the whole release.
+    """
 
     def __init__(
-        self, ledger: CatalogClient, wanted: Record, version_dir: Path, overwrite: bool = False,
+        self, client: CatalogClient, wanted: Record, version_dir: Path, overwrite: bool = False,
         workers: int = 8, report: Callable[[TransferProgress], None] = lambda _: None,
         check: Callable[[Path], None] = lambda _: None,
     ) -> None:  # fmt: skip
-        """Initializes without contacting the store.
-
-        `check` raises an error if it refuses a directory with the metadata of the whole release.
-        """
-        self._ledger = ledger
+        self._client = client
         self._record = wanted
         self._dir = version_dir
         self._root = version_dir.parents[1 if wanted.config is None else 2]
@@ -99,15 +106,15 @@ class ReleaseInstall:
 
     def run(self, splits: Sequence[str] | None) -> Pulled:
         """Installs the release, unless it is installed."""
-        if (found := self.there(splits)) is not None:
+        if (found := self.installed(splits)) is not None:
             return found
         staging.require_inside(self._dir, self._root)
         with staging.exclusive(self._dir):
-            if (found := self.there(splits)) is not None:
+            if (found := self.installed(splits)) is not None:
                 return found  # another process installed it
-            return self._bring(splits)
+            return self._install(splits)
 
-    def there(self, splits: Sequence[str] | None) -> Pulled | None:
+    def installed(self, splits: Sequence[str] | None) -> Pulled | None:
         """Returns the result if nothing is left to do; otherwise None.
 
         Raises:
@@ -133,7 +140,7 @@ class ReleaseInstall:
         try:
             made = Manifest.read(self._dir)
         except MyDatasetsError:
-            return _Existing(is_other=True)
+            made = None
         if made is None or made.content is None:
             return _Existing(is_other=True)
         if made.content.digest == self._record.digest:
@@ -179,18 +186,18 @@ class ReleaseInstall:
     def _other_data(self) -> OverwriteError:
         return OverwriteError(
             f"{self._dir} has other data than the release, or is damaged.",
-            f"Expected: digest {self._record.digest[:16]}, as in {self._ledger.store.url}",
+            f"Expected: digest {self._record.digest[:16]}, as in {self._client.store.url}",
             fix="pull into another --data-dir; or use --overwrite, which replaces it once the "
             "download is complete",
         )
 
-    def _bring(self, splits: Sequence[str] | None) -> Pulled:
+    def _install(self, splits: Sequence[str] | None) -> Pulled:
         work = self._dir.parent / f".{self._dir.name}{_WORK}"
         begin(work, self._record)
         first = [one for one in self._record.files if is_metadata(one)]
         rest = [one for one in self._record.files if not is_metadata(one)]
         fetched = [self._fetch(work, first)]
-        declared, content = self._understood(work)
+        declared, content = read_metadata(self._client, self._record, work, self._check)
         self._require_same_shards(work, declared)
         wanted = self._wanted(splits, declared)
         if wanted is not None:
@@ -202,13 +209,9 @@ class ReleaseInstall:
             remember_part(work, self._record, wanted)
         finish(work, {one.name for one in (*first, *rest)})
         self._require_own_indexes(work)
-        if os.path.lexists(self._dir):
-            if self._found is None and not self._overwrite and _has_anything(self._dir):
-                raise self._other_data()  # it appeared during the download
-            staging.swap(work, self._dir)
-            discard(work)
-        else:
-            work.rename(self._dir)
+        if self._found is None and not self._overwrite and _has_anything(self._dir):
+            raise self._other_data()  # it appeared during the download
+        replace_version(work, self._dir)
         return self._pulled(
             wanted, sum(one.downloaded for one in fetched), sum(one.linked for one in fetched)
         )
@@ -225,17 +228,13 @@ class ReleaseInstall:
         except CorruptShardError as error:
             discard(work)
             raise CorruptReleaseError(
-                f"{self._ledger.store.url} has a wrong record index in this release.",
+                f"{self._client.store.url} has a wrong record index in this release.",
                 error.problem,
                 fix="ask the publisher to check it; this machine uses nothing of it",
             ) from error
 
     def _require_same_shards(self, work: Path, declared: Declared) -> None:
-        """Refuses to replace a version that claims to be the release but has other shards.
-
-        Raises:
-          OverwriteError: It has other shards.
-        """
+        """Refuses to replace a version that claims to be the release but has other shards."""
         existing = self._found
         if existing is None or self._overwrite:
             return
@@ -256,12 +255,12 @@ class ReleaseInstall:
                 f"Its splits: {', '.join(declared.splits)}",
                 fix="choose among those",
             )
-        existing = (
-            self._found if self._found is not None and not self._found.is_other else _Existing(())
-        )
-        if existing.splits is None:
+        existing: tuple[str, ...] | None = ()
+        if self._found is not None and not self._found.is_other:
+            existing = self._found.splits
+        if existing is None:
             return None
-        found = tuple(sorted({*splits, *existing.splits}))
+        found = tuple(sorted({*splits, *existing}))
         return found if set(found) != set(declared.splits) else None
 
     def _fetch(self, work: Path, files: list[ReleasedFile]) -> Fetched:
@@ -271,31 +270,16 @@ class ReleaseInstall:
             if not path.name.startswith(".") and path.is_dir()
         )
         return fetch(
-            self._ledger, self._record, work, files, known=known, workers=self._workers,
+            self._client, self._record, work, files, known=known, workers=self._workers,
             report=self._report,
         )  # fmt: skip
 
-    def _understood(self, work: Path) -> tuple[Declared, Content]:
-        """Reads the downloaded metadata; deletes it if it does not match the record."""
-        try:
-            found = parse_metadata(self._record, work, self._ledger.store.url)
-            self._check(work)
-        except (CorruptReleaseError, LockError, UnregisteredFeatureError):
-            shutil.rmtree(work, ignore_errors=True)
-            raise
-        return found
-
     def _pulled(
-        self,
-        splits: tuple[str, ...] | None,
-        downloaded: int,
-        linked: int,
-        *,
-        was_there: bool = False,
+        self, splits: tuple[str, ...] | None, downloaded: int, linked: int, was_there: bool = False
     ) -> Pulled:
         mine = self._record
         return Pulled(
-            mine.full_name, self._dir, self._ledger.store.url, mine.digest,
+            mine.full_name, self._dir, self._client.store.url, mine.digest,
             splits, downloaded, linked, was_there,
         )  # fmt: skip
 
@@ -323,12 +307,24 @@ def _files_of(declared: Declared, splits: Collection[str]) -> set[str]:
 
 def begin(work: Path, wanted: Record) -> None:
     """Creates the work directory, or empties the one of another release."""
-    marker = work / record.FILE_NAME
     if work.is_symlink() or (os.path.lexists(work) and not wanted.read_from(work)):
         discard(work)
     work.mkdir(parents=True, exist_ok=True)
     keep_only_files(work)
-    write_whole(marker, wanted.data)
+    write_whole(work / record.FILE_NAME, wanted.data)
+
+
+def read_metadata(
+    client: CatalogClient, wanted: Record, work: Path, check: Callable[[Path], None]
+) -> tuple[Declared, Content]:
+    """Reads the downloaded metadata; deletes it if the record or `check` refuses it."""
+    try:
+        found = parse_metadata(wanted, work, client.store.url)
+        check(work)
+    except (CorruptReleaseError, LockError, UnregisteredFeatureError):
+        shutil.rmtree(work, ignore_errors=True)
+        raise
+    return found
 
 
 def finish(work: Path, names: set[str]) -> None:
@@ -336,8 +332,13 @@ def finish(work: Path, names: set[str]) -> None:
     for path in work.iterdir():
         if path.name not in {*names, record.FILE_NAME}:
             discard(path)
-    descriptor = os.open(work, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync_directory(work)
+
+
+def replace_version(work: Path, version_dir: Path) -> None:
+    """Makes the work directory the version's, instead of what was there."""
+    if os.path.lexists(version_dir):
+        staging.swap(work, version_dir)
+        discard(work)
+    else:
+        work.rename(version_dir)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from my_datasets.comparison import diff
 from my_datasets.core import version as version_rules
-from my_datasets.core.version import Bump, VersionNumber
+from my_datasets.core.version import Bump
 from my_datasets.errors import ChecksumError, MyDatasetsError, PublishError
 from my_datasets.metadata import feature_changes
 from my_datasets.metadata.dataset_info import Declared
@@ -19,20 +19,18 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.publishing import admin
 from my_datasets.publishing.catalog_client import CatalogClient
-from my_datasets.publishing.download import fetch
 from my_datasets.publishing.model import store_layout
-from my_datasets.publishing.model.index import Index, Release, ReleaseState
 from my_datasets.publishing.model.record import FIRST, Record, key_of
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Signs, Trusts
-from my_datasets.publishing.transfer import TransferProgress
+from my_datasets.publishing.model.store_layout import Index, Release, ReleaseState
+from my_datasets.publishing.transfer import TransferProgress, fetch
 from my_datasets.publishing.upload import Outcome, Published, ReleaseUpload
 from my_datasets.resolving import resolver
 from my_datasets.resolving.resolver import Reference
 from my_datasets.storage.backends.local import LocalStore
-from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
-from my_datasets.storage.store import Store, read_only
+from my_datasets.storage.store import Store, open_store, read_only
 from my_datasets.verification.verifier import Level, verify
 
 _AT_ONCE = 8
@@ -40,7 +38,7 @@ _SHOWN = 5
 
 
 def check_release_gate(
-    version_dir: Path, wanted: Record, index: Index, ledger: CatalogClient
+    version_dir: Path, wanted: Record, index: Index, client: CatalogClient
 ) -> None:
     """Compares a version with the next lower and the next higher release.
 
@@ -72,51 +70,40 @@ def check_release_gate(
         siblings = Path(directory) / version_dir.resolve().parent.name
         siblings.mkdir()
         for version in neighbours:
-            found = _local_version(version_dir, version, published[version])
-            if found is None:
-                target = Path(directory) / "downloaded" / str(version)
-                found = _downloaded_version(
-                    ledger, wanted, version, published[version], version_dir, target
-                )
+            release, target = published[version], Path(directory) / "downloaded" / str(version)
+            found = version_dir.resolve().parent / str(version)
+            if not _has_content_of(release, found):
+                key = key_of(wanted.config, version)
+                found = _downloaded_version(client, wanted.name, key, release, version_dir, target)
             (siblings / str(version)).symlink_to(found, target_is_directory=True)
         diff.check_version_gate(version_dir, siblings)
 
 
-def _local_version(version_dir: Path, version: VersionNumber, release: Release) -> Path | None:
-    """Returns a version on this machine with the content of a release, if there is one."""
-    path = version_dir.resolve().parent / str(version)
+def _has_content_of(release: Release, version_dir: Path) -> bool:
     try:
-        made = Manifest.read(path)
+        made = Manifest.read(version_dir)
     except (MyDatasetsError, OSError):
-        return None
-    if made is None or made.content is None or made.content.digest != release.digest:
-        return None
-    return path
+        return False
+    return made is not None and made.content is not None and made.content.digest == release.digest
 
 
 def _downloaded_version(
-    ledger: CatalogClient,
-    wanted: Record,
-    version: VersionNumber,
-    release: Release,
-    new: Path,
-    target: Path,
+    client: CatalogClient, dataset: str, key: str, release: Release, new: Path, target: Path
 ) -> Path:
     """Returns a directory with enough of a release to compare it with `new`."""
-    key = key_of(wanted.config, version)
-    store = ledger.store.origin
+    store = client.store.origin
     if isinstance(store, LocalStore):
-        return store.path_of(store_layout.release_of(wanted.name, key))
-    found = ledger.record(wanted.name, key, release)
-    fetch(ledger, found, target, [one for one in found.files if one.name in FIRST])
+        return store.path_of(store_layout.release_of(dataset, key))
+    found = client.record(dataset, key, release)
+    fetch(client, found, target, [one for one in found.files if one.name in FIRST])
     shards = {one.name for some in Declared.read(target).splits.values() for one in some}
     # Without the sidecars of shards, which are `.npy` files.
     metadata = [
         one for one in found.files if one.name not in shards and not one.name.endswith(".npy")
     ]
-    fetch(ledger, found, target, metadata)
+    fetch(client, found, target, metadata)
     if not _are_proved_same(target, new):
-        fetch(ledger, found, target)
+        fetch(client, found, target)
     return target
 
 
@@ -125,7 +112,7 @@ def _are_proved_same(one: Path, other: Path) -> bool:
     sides = VersionMetadata(one), VersionMetadata(other)
     made = [side.manifest for side in sides]
     splits = [each.content.splits if each and each.content else {} for each in made]
-    common = [name for name in splits[0] if name in splits[1]]
+    common = splits[0].keys() & splits[1].keys()
     is_same = all(splits[0][name].ordered == splits[1][name].ordered for name in common)
     return bool(common) and is_same and not feature_changes.not_in_both(*sides)
 
@@ -198,22 +185,22 @@ def publish(
     patient = RetryingStore(open_store(store), patience)
     if not patient.is_writable:
         raise read_only(patient.url)
-    ledger = CatalogClient(patient, keys=keys, signer=signer, memory=memory)
-    job = ReleaseUpload(version_dir, wanted, patient, ledger, workers, report, reads_back=read_back)
-    index = ledger.index(wanted.name)
+    client = CatalogClient(patient, keys=keys, signer=signer, memory=memory)
+    job = ReleaseUpload(version_dir, wanted, client, workers, report, reads_back=read_back)
+    index = client.index(wanted.name)
     found = index.releases.get(wanted.key)
     if found is not None and (done := job.settled(found)):
         job.check_here(wanted.files)
         if level is Level.DEEP:
             _verify(version_dir, level, report)
         if valid_for is not None and not dry_run:
-            admin.set_validity(ledger, int(valid_for))
+            admin.set_validity(client, int(valid_for))
         return done
     # Stores hash every uploaded byte, so those need no separate pass.
     on_the_way = level is Level.BYTES and not dry_run
     _verify(version_dir, Level.FAST if on_the_way else level, report)
     if version_gate and found is None:
-        check_release_gate(version_dir, wanted, index, ledger)
+        check_release_gate(version_dir, wanted, index, client)
     missing = job.missing()
     if on_the_way:
         job.check_here([one for one in wanted.files if one not in missing])
@@ -226,7 +213,7 @@ def publish(
         raise
     done = job.commit(sum(one.bytes for one in missing), note)
     if valid_for is not None:
-        admin.set_validity(ledger, int(valid_for))
+        admin.set_validity(client, int(valid_for))
     return done
 
 

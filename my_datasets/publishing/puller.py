@@ -3,7 +3,6 @@
 `fetch_or_stream` finds the prepared copy of a release, pulls it, or attaches it to its store.
 """
 
-import contextlib
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -20,9 +19,9 @@ from my_datasets.errors import (
     StoreUnavailableError,
     VersionBlockedError,
 )
+from my_datasets.metadata.layout import DEFAULT_CONFIG
 from my_datasets.publishing.attach import CACHE_BYTES, Attached, attach
 from my_datasets.publishing.install import Pulled, ReleaseInstall
-from my_datasets.publishing.model import store_layout
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.trust import keep_signatures, keys_for, require_signed
@@ -37,10 +36,9 @@ from my_datasets.resolving.resolver import (
 )
 from my_datasets.storage import addresses
 from my_datasets.storage.disk_space import explained
-from my_datasets.storage.opening import open_store
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.retry import RetryPolicy
-from my_datasets.storage.store import Store
+from my_datasets.storage.store import Store, open_store
 
 _AT_ONCE = 8
 
@@ -100,34 +98,29 @@ def pull(
     found = resolve_release(
         parsed, store, use_lock=use_lock, keys=keys, patience=patience, memory=memory
     )  # fmt: skip
-    version_dir = version_dir_of(found, data_dir)
+    version_dir = _version_dir(found, data_dir)
     job = ReleaseInstall(
-        found.ledger, found.record, version_dir, overwrite, workers, report,
+        found.client, found.record, version_dir, overwrite, workers, report,
         check=lambda path: found.request.check(path, has_shards=False),
     )  # fmt: skip
     with explained(version_dir):
         done = job.run(splits)
         found.request.check(done.path, has_shards=True)
-        keep_signatures(done.path, found.record, found.release, found.ledger.store.url)
+        keep_signatures(done.path, found.record, found.release, found.client.store.url)
         default = found.index.default_config
         if default is not None and found.record.config is not None:
             _note_default_config(version_dir.parents[1], default)
     return done
 
 
-def version_dir_of(found: ResolvedRelease, data_dir: str | os.PathLike[str] | None) -> Path:
-    """Returns the directory of a release on this machine.
-
-    Raises:
-      InvalidOptionError: The data directory is not on this machine.
-    """
+def _version_dir(found: ResolvedRelease, data_dir: str | os.PathLike[str] | None) -> Path:
     root = addresses.local_path(root_of(data_dir), "The data directory")
     return root / found.record.name / found.key
 
 
 def _note_default_config(dataset_dir: Path, name: str) -> None:
     """Records the default config where TFDS looks for it."""
-    path = dataset_dir / Path(store_layout.default_config_of("")).relative_to("/")
+    path = dataset_dir / DEFAULT_CONFIG
     if not path.exists() and not leads_outside(path, dataset_dir.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Concurrent pulls of the same or another config may write it too.
@@ -190,11 +183,11 @@ def fetch(
     those of `pull`.
     """
     request = Request.of(reference)
-    prepared = None
-    with contextlib.suppress(NotPreparedError, VersionBlockedError):
+    try:
         prepared = resolve_request(request, data_dir)
-    if prepared is not None:
         patience = patience or _LITTLE_PATIENCE
+    except (NotPreparedError, VersionBlockedError):
+        prepared = None
     try:
         return pull(
             request.reference, store, data_dir, keys=keys, patience=patience, memory=memory
@@ -229,11 +222,12 @@ def _whole(
 ) -> Path | None:
     """Returns the directory of a release if all of it is on this machine."""
     found = resolve_release(DatasetReference.of(reference), store, keys=keys)
-    version_dir = version_dir_of(found, data_dir)
+    version_dir = _version_dir(found, data_dir)
     try:
-        installed = ReleaseInstall(found.ledger, found.record, version_dir).there(None)
+        installed = ReleaseInstall(found.client, found.record, version_dir).installed(None)
     except OverwriteError:
+        installed = None
+    if installed is None:
         return None
-    if installed is not None:
-        found.request.check(installed.path, has_shards=True)
-    return installed.path if installed is not None else None
+    found.request.check(installed.path, has_shards=True)
+    return installed.path

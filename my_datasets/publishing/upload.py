@@ -6,7 +6,6 @@ This can be interrupted at any point, and completed by anyone who may write to t
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -20,16 +19,14 @@ from my_datasets.errors import (
     PublishError,
     ReleaseConflictError,
 )
-from my_datasets.metadata.layout import METADATA_FILES
+from my_datasets.metadata.layout import METADATA_FILES, default_config
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record, store_layout
-from my_datasets.publishing.model.index import Index, Release, ReleaseState
 from my_datasets.publishing.model.record import Record, ReleasedFile
-from my_datasets.publishing.transfer import Transfer, TransferProgress
-from my_datasets.storage.json_files import read_json
-from my_datasets.storage.regular_files import open_regular
-from my_datasets.storage.retry import RetryingStore
-from my_datasets.storage.store import BLOCK, OnBytes, Store, ignore_bytes
+from my_datasets.publishing.model.store_layout import Index, Release, ReleaseState
+from my_datasets.publishing.transfer import Transfer, TransferProgress, partition
+from my_datasets.storage.backends.local import LocalStore
+from my_datasets.storage.store import OnBytes, Store, ignore_bytes
 
 # Moved last, because TFDS takes a directory for a dataset once it has features.json.
 LAST = tuple(sorted(METADATA_FILES))
@@ -37,7 +34,7 @@ LAST = tuple(sorted(METADATA_FILES))
 _SHOWN = 5
 
 
-def finalize(ledger: CatalogClient, dataset: str, key: str) -> Index:
+def finalize(client: CatalogClient, dataset: str, key: str) -> Index:
     """Moves a release in state `PLACING` to its final place, and makes it visible.
 
     Returns:
@@ -46,22 +43,22 @@ def finalize(ledger: CatalogClient, dataset: str, key: str) -> Index:
     Raises:
       CorruptReleaseError: Files of the release are missing from the store.
     """
-    index = ledger.index(dataset)
+    index = client.index(dataset)
     found = index.releases[key]
     if found.state is not ReleaseState.PLACING:
         return index
     source = store_layout.upload_of(dataset, key, found.record)
     target = store_layout.release_of(dataset, key)
     try:
-        wanted = ledger.record(dataset, key, found, source)
+        wanted = client.record(dataset, key, found, source)
     except NotInStoreError:
-        wanted = ledger.record(dataset, key, found)
-    _refuse_others(ledger.store, wanted, target)
-    ledger.store.move(source, target, LAST)
-    missing = missing_files(ledger.store, wanted)
+        wanted = client.record(dataset, key, found)
+    _refuse_others(client.store, wanted, target)
+    client.store.move(source, target, LAST)
+    missing = missing_files(client.store, wanted)
     if missing:
         raise CorruptReleaseError(
-            f"{dataset}:{key} cannot be completed in {ledger.store.url}.",
+            f"{dataset}:{key} cannot be completed in {client.store.url}.",
             f"Missing, or of another size: {', '.join(missing[:5])}",
             fix="publish the same version again to upload missing files; first delete files of "
             f"another size in {target}",
@@ -72,10 +69,10 @@ def finalize(ledger: CatalogClient, dataset: str, key: str) -> Index:
         if state.state is not ReleaseState.PLACING:
             return now
         return now.with_release(
-            key, replace(state, state=ReleaseState.PUBLISHED), "placed", by=ledger.by
+            key, replace(state, state=ReleaseState.PUBLISHED), "placed", by=client.by
         )
 
-    return ledger.change(dataset, published)
+    return client.change(dataset, published)
 
 
 def is_same(store: Store, path: str, one: ReleasedFile, on_bytes: OnBytes | None = None) -> bool:
@@ -159,17 +156,17 @@ class ReleaseUpload:
     """The publication of one version."""
 
     def __init__(
-        self, version_dir: Path, wanted: Record, store: RetryingStore, ledger: CatalogClient,
-        workers: int, report: Callable[[TransferProgress], None], *, reads_back: bool,
+        self, version_dir: Path, wanted: Record, client: CatalogClient, workers: int,
+        report: Callable[[TransferProgress], None], *, reads_back: bool,
     ) -> None:  # fmt: skip
         self._dir = version_dir
         self._record = wanted
-        self._store = store
-        self._ledger = ledger
+        self._store = client.store
+        self._client = client
         self._workers = workers
         self._report = report
         self._reads_back = reads_back
-        self._damaged: set[str] = set()
+        self._damaged: set[str] = set()  # names of published files to replace
         self._upload_folder = store_layout.upload_of(wanted.name, wanted.key, wanted.identity)
         self._folder = store_layout.release_of(wanted.name, wanted.key)
 
@@ -181,41 +178,33 @@ class ReleaseUpload:
         """
         mine = self._record
         if found.record == mine.identity:
-            if found.state is ReleaseState.PUBLISHED and not self._lacks():
+            is_whole = False
+            if found.state is ReleaseState.PUBLISHED and not missing_files(self._store, mine):
+                self._damaged = self._read_back()
+                is_whole = not self._damaged
+            if is_whole:
                 return self.published(Outcome.ALREADY, 0, "the same bytes")
             if found.state in (ReleaseState.PUBLISHED, ReleaseState.PLACING):
                 return None
         elif found.state is ReleaseState.PLACING:
             # Complete the other publication, whose publisher may have died.
-            finalize(self._ledger, mine.name, mine.key)
-        if found.data == mine.identity_of_data and found.state in (
-            ReleaseState.PUBLISHED,
-            ReleaseState.PLACING,
-        ):
+            finalize(self._client, mine.name, mine.key)
+        is_valid = found.state in (ReleaseState.PUBLISHED, ReleaseState.PLACING)
+        if is_valid and found.data == mine.identity_of_data:
             note = "the same data; only build details in the manifest differ"
             return self.published(Outcome.ALREADY, 0, note)
         raise self._conflict(found)
-
-    def _lacks(self) -> bool:
-        """Returns whether published files are missing or, with read-back, damaged."""
-        if missing_files(self._store, self._record):
-            return True
-        self._damaged = self._read_back()
-        return bool(self._damaged)
 
     def _read_back(self) -> set[str]:
         """Returns the names of damaged files in the store; none without read-back."""
         if not self._reads_back:
             return set()
         transfer = Transfer("reading back", self._record.size, self._report)
-        with ThreadPoolExecutor(self._workers) as pool:
-            good = list(pool.map(
-                lambda one: is_same(self._store, f"{self._folder}/{one.name}", one, transfer),
-                self._record.files,
-            ))  # fmt: skip
-        return {
-            one.name for one, is_good in zip(self._record.files, good, strict=True) if not is_good
-        }
+        _, damaged = partition(
+            lambda one: is_same(self._store, f"{self._folder}/{one.name}", one, transfer),
+            self._record.files, self._workers,
+        )  # fmt: skip
+        return {one.name for one in damaged}
 
     def check_here(self, files: Sequence[ReleasedFile]) -> None:
         """Compares local files that are not uploaded with the record.
@@ -226,23 +215,15 @@ class ReleaseUpload:
         if not files:
             return
         transfer = Transfer("verifying", sum(one.bytes for one in files), self._report)
-
-        def is_as_recorded(one: ReleasedFile) -> bool:
-            found = hashlib.sha256()
-            with open_regular(self._dir / one.name) as file:
-                while block := file.read(BLOCK):
-                    found.update(block)
-                    transfer(len(block))
-            return found.hexdigest() == one.sha256
-
-        with ThreadPoolExecutor(self._workers) as pool:
-            good = list(pool.map(is_as_recorded, files))
-        other = [one.name for one, is_good in zip(files, good, strict=True) if not is_good]
+        local = LocalStore(self._dir)
+        _, other = partition(
+            lambda one: is_same(local, one.name, one, transfer), files, self._workers
+        )
         if other:
             more = [f"... and {len(other) - _SHOWN} more"] if len(other) > _SHOWN else []
             raise PublishError(
                 f"{self._dir} does not match its manifest, unlike {self._store.url}.",
-                *(f"{name}: changed since it was built" for name in other[:_SHOWN]),
+                *(f"{one.name}: changed since it was built" for one in other[:_SHOWN]),
                 *more,
                 fix=f"see all issues with my-datasets verify {self._dir}; rebuild or pull the "
                 "version again",
@@ -253,7 +234,7 @@ class ReleaseUpload:
         uploaded = {one.path: one.bytes for one in self._store.list(self._upload_folder)}
         placed = {one.path for one in self._store.list(self._folder)}
 
-        def is_there(one: ReleasedFile) -> bool:
+        def is_stored(one: ReleasedFile) -> bool:
             # The folder is specific to these bytes, and its files were verified.
             if uploaded.get(f"{self._upload_folder}/{one.name}") == one.bytes:
                 return True
@@ -262,9 +243,7 @@ class ReleaseUpload:
             return is_good and is_same(self._store, path, one)
 
         files = sorted(self._record.files, key=lambda one: -one.bytes)
-        with ThreadPoolExecutor(self._workers) as pool:
-            found = list(pool.map(is_there, files))
-        return [one for one, known in zip(files, found, strict=True) if not known]
+        return partition(is_stored, files, self._workers)[1]
 
     def upload(self, missing: list[ReleasedFile]) -> None:
         """Uploads files and the record to the upload folder."""
@@ -284,7 +263,7 @@ class ReleaseUpload:
         """
         mine = self._record
         is_first = False
-        default = _default_config(self._dir, mine)
+        default = default_config(self._dir.resolve().parents[1]) if mine.config else None
 
         def claimed(index: Index) -> Index:
             nonlocal is_first
@@ -293,16 +272,14 @@ class ReleaseUpload:
             if found is not None:
                 return index
             self._refuse_others()
-            release = self._ledger.signed(mine.name, mine.key, Release.of(mine))
+            release = self._client.signed(mine.name, mine.key, Release.of(mine))
             if index.default_config is None and default is not None:
                 index = replace(index, default_config=default)
-            return index.with_release(mine.key, release, "publish", by=self._ledger.by, note=note)
+            return index.with_release(mine.key, release, "publish", by=self._client.by, note=note)
 
-        found = self._ledger.change(mine.name, claimed).releases[mine.key]
-        if found.record != mine.identity or found.state in (
-            ReleaseState.YANKED,
-            ReleaseState.DELETED,
-        ):
+        found = self._client.change(mine.name, claimed).releases[mine.key]
+        is_withdrawn = found.state in (ReleaseState.YANKED, ReleaseState.DELETED)
+        if found.record != mine.identity or is_withdrawn:
             self._discard_upload()
             done = self.settled(found)
             return done or self.published(Outcome.ALREADY, uploaded)
@@ -313,9 +290,11 @@ class ReleaseUpload:
                 self._store.create(path, data, hashlib.sha256(data).hexdigest())
         was_visible = found.state is ReleaseState.PUBLISHED
         if was_visible:
-            self._put_back()
+            for name in self._damaged:
+                self._store.delete(f"{self._folder}/{name}")
+            self._store.move(self._upload_folder, self._folder, LAST)
         else:
-            finalize(self._ledger, mine.name, mine.key)
+            finalize(self._client, mine.name, mine.key)
         self._discard_upload()
         damaged = self._read_back()
         if damaged:
@@ -364,14 +343,7 @@ class ReleaseUpload:
                 fix="move it elsewhere, and publish it from there",
             )
 
-    def _put_back(self) -> None:
-        """Restores missing or damaged files of a release."""
-        for name in self._damaged:
-            self._store.delete(f"{self._folder}/{name}")
-        self._store.move(self._upload_folder, self._folder, LAST)
-
     def _discard_upload(self) -> None:
-        """Deletes the upload folder."""
         for one in self._store.list(self._upload_folder):
             self._store.delete(one.path)
 
@@ -389,15 +361,3 @@ class ReleaseUpload:
             fix="build the data under a higher version: a published version never changes"
             + ("; or my-datasets yank --undo" if found.state is ReleaseState.YANKED else ""),
         )
-
-
-def _default_config(version_dir: Path, wanted: Record) -> str | None:
-    """Returns the default config that TFDS recorded beside the configs."""
-    if wanted.config is None:
-        return None
-    path = version_dir.resolve().parents[1] / ".config" / "metadata.json"
-    try:
-        found = read_json(path)["default_config_name"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return str(found) if found else None

@@ -100,7 +100,7 @@ class ShardFetcher:
                 f"{source.url} has no shard {name}.", fix="create the plan again"
             )
         with explained(self._cache.directory):
-            path = self._cache.bring(
+            path = self._cache.fetch(
                 wanted, lambda: source.read(name), lambda found: source.damaged(name, found),
                 is_optional=is_optional,
             )  # fmt: skip

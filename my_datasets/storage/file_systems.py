@@ -2,6 +2,7 @@
 
 import io
 import os
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -22,10 +23,48 @@ _BY_PYARROW = ("s3", "gs", "hdfs")
 def buffered(location: str) -> io.BufferedReader:
     """Opens a file for random access, without pyarrow."""
     system, path = file_system(location)
-    return io.BufferedReader(_Positioned(system.open_input_file(path)), _BUFFER)
+    return io.BufferedReader(_PyarrowFile(system.open_input_file(path)), _BUFFER)
 
 
-class _Positioned(io.RawIOBase):
+class PositionedFile(io.RawIOBase):
+    """A file of known size that is read in parts, and whose position moves without a request."""
+
+    def __init__(self, size: int, read_at: Callable[[int, int], bytes]) -> None:
+        """Reads nothing yet; `read_at` returns the bytes from a begin to an end."""
+        super().__init__()
+        self._size = size
+        self._read_at = read_at
+        self._position = 0
+
+    def readable(self) -> bool:
+        """Returns True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Returns True."""
+        return True
+
+    def tell(self) -> int:
+        """Returns the position."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Moves to another position, and returns it."""
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        self._position = max(0, start + offset)
+        return self._position
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Fills the buffer as far as possible; returns the number of bytes."""
+        view = memoryview(buffer)
+        end = min(self._position + len(view), self._size)
+        data = self._read_at(self._position, end) if self._position < end else b""
+        view[: len(data)] = data
+        self._position += len(data)
+        return len(data)
+
+
+class _PyarrowFile(PositionedFile):
     """A pyarrow file that seeks only when it is read.
 
     pyarrow sends Google's store a request at each seek, and fails at the end of a file, where
@@ -33,32 +72,8 @@ class _Positioned(io.RawIOBase):
     """
 
     def __init__(self, file: pa.NativeFile) -> None:
-        """Reads from the beginning; the file is closed with it."""
+        super().__init__(file.size(), lambda begin, end: file.read_at(end - begin, begin))
         self._file = file
-        self._size = file.size()
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
-        self._position = max(0, start + offset)
-        return self._position
-
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        view = memoryview(buffer)
-        wanted = min(len(view), max(0, self._size - self._position))
-        data = self._file.read_at(wanted, self._position) if wanted else b""
-        view[: len(data)] = data
-        self._position += len(data)
-        return len(data)
 
     def close(self) -> None:
         self._file.close()

@@ -1,11 +1,12 @@
 """Leases: the right to do something in a store, which ends by itself when its holder dies."""
 
+import itertools
 import json
 import platform
 import secrets
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -16,38 +17,31 @@ from my_datasets.errors import (
     NotInStoreError,
     StoreError,
 )
+from my_datasets.storage.retry import compare_and_swap
 from my_datasets.storage.store import Store
 
 _LOGGER = get_logger(__name__)
 
 # Seconds between two renewals of a lease, and without a renewal until it expires. Each waiting
 # process measures them by its own clock.
-EVERY = 15.0
-BELIEVED = 90.0
-_LOOK = 1.0
+RENEWAL_SECONDS = 15.0
+EXPIRY_SECONDS = 90.0
+_POLL_SECONDS = 1.0
 _MOST_BYTES = 4096
 
 
 class Lease:
-    """A lease that is held as long as its thread can renew it in the store."""
+    """A lease that is held as long as its thread can renew it in the store.
 
-    def __init__(
-        self, store: Store, path: str, said: dict[str, Any], tag: str, began: float
-    ) -> None:
-        """Starts renewing the lease.
+    `holder` says who holds it: the machine, a name of the place there, and a random mark.
+    """
 
-        Args:
-          store: The store.
-          path: The lease's file.
-          said: Who holds it.
-          tag: That of the file.
-          began: When its write began, by `_now`.
-        """
-        self._store, self._path = store, path
-        self._said, self._tag = said, tag
-        self._renewed = began
+    def __init__(self, store: Store, path: str, holder: dict[str, Any]) -> None:
+        """Waits until no other process holds the lease, takes it, and starts renewing it."""
+        self._store, self._path, self._holder = store, path, holder
         self._is_lost = False
-        self._over = threading.Event()
+        self._write(self._wait_until_free)
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"lease on {path}", daemon=True)
         self._thread.start()
 
@@ -57,7 +51,7 @@ class Lease:
         Raises:
           BuildInterruptedError: Another process may have taken it.
         """
-        if self._is_lost or _now() - self._renewed >= BELIEVED:
+        if self._is_lost or _now() - self._renewed >= EXPIRY_SECONDS:
             raise BuildInterruptedError(
                 f"Another process may have taken over {self._path} of {self._store.url}.",
                 "This process could not renew its lease in time.",
@@ -67,52 +61,79 @@ class Lease:
 
     def end(self) -> None:
         """Releases the lease."""
-        self._over.set()
+        self._ended.set()
         self._thread.join()
         with suppress(StoreError):
             if not self._is_lost:
-                self._tag_of_mine()  # not by the tag: the answer to the last renewal may be lost
+                self._read_own()
                 self._store.delete(self._path)
 
     def _run(self) -> None:
-        while not self._over.wait(EVERY):
+        while not self._ended.wait(RENEWAL_SECONDS):
             try:
-                while not self._is_renewed():
-                    self._tag = self._tag_of_mine()
+                self._write(self._read_own)
             except (ChangedInStoreError, NotInStoreError):
                 self._is_lost = True
                 return
             except StoreError as error:
                 _LOGGER.warning("The lease %s was not renewed: %s", self._path, error)
 
-    def _is_renewed(self) -> bool:
-        began = _now()
-        self._said["count"] += 1
-        try:
-            self._tag = self._store.replace(self._path, _written(self._said), self._tag)
-        except ChangedInStoreError:
-            return False
-        self._renewed = began
-        return True
+    def _write(self, read: Callable[[], tuple[dict[str, Any], str | None]]) -> None:
+        began = 0.0
 
-    def _tag_of_mine(self) -> str:
-        """Returns the tag of this lease's own write, whose response was lost.
+        def renewed(_: dict[str, Any]) -> dict[str, Any]:
+            nonlocal began
+            began = _now()
+            self._holder = {**self._holder, "count": self._holder["count"] + 1}
+            return self._holder
+
+        compare_and_swap(
+            self._store, self._path, read, renewed, lambda holder: json.dumps(holder).encode(),
+            attempts=itertools.count(),
+        )  # fmt: skip
+        self._renewed = began
+
+    def _read_own(self) -> tuple[dict[str, Any], str]:
+        """Returns the lease in the store with its tag.
 
         Raises:
           ChangedInStoreError: Another process has written it.
           NotInStoreError: Another process has removed it.
         """
         data, tag = self._store.state(self._path, _MOST_BYTES)
-        with suppress(ValueError):
-            if json.loads(data).get("mark") == self._said["mark"]:
-                return tag
-        raise ChangedInStoreError(
-            f"{self._path} belongs to another process.", fix="run the same again later"
-        )
+        found = _parsed(data)
+        if found.get("mark") != self._holder["mark"]:
+            raise ChangedInStoreError(
+                f"{self._path} belongs to another process.", fix="run the same again later"
+            )
+        return found, tag
+
+    def _wait_until_free(self) -> tuple[dict[str, Any], str | None]:
+        seen: str | None = None
+        since = 0.0
+        while True:
+            try:
+                data, tag = self._store.state(self._path, _MOST_BYTES)
+            except NotInStoreError:
+                return {}, None
+            found = _parsed(data)
+            if all(found.get(name) == self._holder[name] for name in ("machine", "place")):
+                return found, tag
+            if tag != seen:
+                if seen is None:
+                    where = found.get("machine", "an unknown machine")
+                    _LOGGER.warning("Waiting for %s: a process on %s holds it.", self._path, where)
+                seen, since = tag, _now()
+            if _now() - since >= EXPIRY_SECONDS:
+                _LOGGER.warning(
+                    "%s was not renewed for %.0f seconds: taking it.", self._path, EXPIRY_SECONDS
+                )
+                return found, tag
+            time.sleep(_POLL_SECONDS)
 
 
 @contextmanager
-def held(store: Store, path: str, place: str) -> Iterator[Lease]:
+def hold(store: Store, path: str, place: str) -> Iterator[Lease]:
     """Holds a lease; waits while another process holds it.
 
     Args:
@@ -124,37 +145,14 @@ def held(store: Store, path: str, place: str) -> Iterator[Lease]:
     Raises:
       StoreError: The store cannot be used.
     """
-    said = {
-        "machine": platform.node(), "place": place, "mark": secrets.token_hex(8), "count": 0,
-    }  # fmt: skip
-    lease = Lease(store, path, said, *_taken(store, path, said))
+    mark = secrets.token_hex(8)
+    lease = Lease(
+        store, path, {"machine": platform.node(), "place": place, "mark": mark, "count": 0}
+    )
     try:
         yield lease
     finally:
         lease.end()
-
-
-def _taken(store: Store, path: str, said: dict[str, Any]) -> tuple[str, float]:
-    """Waits for a lease; returns its tag, and when its write began."""
-    seen: str | None = None
-    since = 0.0
-    while True:
-        try:
-            data, tag = store.state(path, _MOST_BYTES)
-        except NotInStoreError:
-            tag = None
-        if tag is not None and not _is_of_this_machine(data, said):
-            if tag != seen:
-                if seen is None:
-                    _LOGGER.warning("Waiting for %s: %s", path, _holder_of(data))
-                seen, since = tag, _now()
-            if _now() - since < BELIEVED:
-                time.sleep(_LOOK)
-                continue
-            _LOGGER.warning("%s was not renewed for %.0f seconds: taking it.", path, BELIEVED)
-        began = _now()
-        with suppress(ChangedInStoreError):
-            return store.replace(path, _written(said), tag), began
 
 
 def _now() -> float:
@@ -166,18 +164,10 @@ def _now() -> float:
     return time.monotonic() if clock is None else time.clock_gettime(clock)
 
 
-def _is_of_this_machine(data: bytes, said: dict[str, Any]) -> bool:
-    with suppress(ValueError):
-        other = json.loads(data)
-        return all(other.get(name) == said[name] for name in ("machine", "place"))
-    return False
-
-
-def _holder_of(data: bytes) -> str:
-    with suppress(ValueError):
-        return f"it is held by a process on {json.loads(data).get('machine')}."
-    return "another process holds it."
-
-
-def _written(said: dict[str, Any]) -> bytes:
-    return json.dumps(said).encode()
+def _parsed(data: bytes) -> dict[str, Any]:
+    """Returns what a lease says; nothing if it is not one."""
+    with suppress(ValueError, RecursionError):
+        found = json.loads(data)
+        if isinstance(found, dict):
+            return found
+    return {}

@@ -107,6 +107,18 @@ def replaced(path: Path, *, fsync: bool = True) -> Iterator[BinaryIO]:
         raise
 
 
+def sync_directory(directory: Path) -> None:
+    """Syncs the names in a directory to the disk."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # for file systems that do not support this
+            raise
+    finally:
+        os.close(descriptor)
+
+
 def write_whole(path: Path, data: str | bytes, *, fsync: bool = True) -> None:
     """Writes a file atomically; see `replaced`.
 

@@ -1,28 +1,27 @@
-"""Retries a store's failed requests, and detects truncated HTTP answers.
+"""Retries failed requests to a store, and writes that another writer got ahead of."""
 
-Python's `http.client` takes a connection that ends within the head of an answer for the end of the
-head, so what arrived looks like an answer without contents. Servers send the length of their
-contents; an answer without it was cut off.
-"""
-
+import contextlib
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from http import HTTPStatus
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-import requests
-from requests.adapters import HTTPAdapter
-
-from my_datasets.errors import AlreadyInStoreError, StoreUnavailableError
+from my_datasets.errors import (
+    AlreadyInStoreError,
+    ChangedInStoreError,
+    NotInStoreError,
+    StoreError,
+    StoreUnavailableError,
+)
 from my_datasets.storage.store import OnBytes, Store, StoredFile, ignore_bytes
 
 _Result = TypeVar("_Result")
+_Value = TypeVar("_Value")
 
-_CONNECTIONS = 32
-_WITHOUT_CONTENTS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+# Between attempts to replace a file that others keep changing.
+_LONGEST_PAUSE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,6 @@ class RetryingStore:
     """Repeats failed requests to another store, with growing pauses; see `Store`."""
 
     def __init__(self, store: Store, patience: RetryPolicy | None = None) -> None:
-        """Takes the store."""
         self._store = store
         self._patience = patience or RetryPolicy()
 
@@ -55,24 +53,21 @@ class RetryingStore:
 
     @property
     def url(self) -> str:
-        """As the store."""
         return self._store.url
 
     @property
     def is_writable(self) -> bool:
-        """As the store."""
         return self._store.is_writable
 
     def stat(self, path: str) -> StoredFile:
-        """As the store."""
         return self._again(lambda: self._store.stat(path))
 
     def list(self, folder: str) -> Iterator[StoredFile]:
-        """As the store, but fetches the whole list first."""
+        """Fetches the whole list first."""
         yield from self._again(lambda: list(self._store.list(folder)))
 
     def read(self, path: str, begin: int = 0, end: int | None = None) -> Iterator[bytes]:
-        """As the store; resumes if the response ends early."""
+        """Resumes if the response ends early."""
         position, failed = begin, 0
         while True:
             try:
@@ -85,13 +80,12 @@ class RetryingStore:
                 self._wait(failed)
 
     def state(self, path: str, most: int) -> tuple[bytes, str]:
-        """As the store."""
         return self._again(lambda: self._store.state(path, most))
 
     def create(
         self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = ignore_bytes
     ) -> None:
-        """As the store; succeeds even if the response to a successful write was lost."""
+        """Succeeds even if the response to a successful write was lost."""
         failed = False
 
         def once() -> None:
@@ -108,15 +102,13 @@ class RetryingStore:
         self._again(once)
 
     def replace(self, path: str, data: bytes, tag: str | None) -> str:
-        """As the store. After a lost response, our own write may look like another's change."""
+        """After a lost response, our own write may look like another's change."""
         return self._again(lambda: self._store.replace(path, data, tag))
 
     def move(self, source: str, target: str, last: Sequence[str]) -> None:
-        """As the store."""
         self._again(lambda: self._store.move(source, target, last))
 
     def delete(self, path: str) -> None:
-        """As the store."""
         self._again(lambda: self._store.delete(path))
 
     def _again(self, work: Callable[[], _Result]) -> _Result:
@@ -137,30 +129,76 @@ class RetryingStore:
         time.sleep(random.uniform(0, longest))  # noqa: S311 - so that many do not come at once
 
 
-def is_whole(status: int, headers: Mapping[str, Any]) -> bool:
-    """Returns whether the headers of an answer give the length of its contents.
+def put(store: Store, path: str, source: Path | bytes, sha256: str) -> None:
+    """Writes a file after removing one with other contents, which no reader may rely on.
+
+    If several writers write one name at the same time, all succeed, and one file remains.
 
     Args:
-      status: The answer's status.
-      headers: Its headers; case does not matter.
+      store: The store.
+      path: The file.
+      source: A file on this machine, or the contents.
+      sha256: The SHA-256 of the contents, in hexadecimal.
+
+    Raises:
+      StoreError: The store cannot be used.
     """
-    names = {name.lower() for name in headers}
-    return status in _WITHOUT_CONTENTS or bool(names & {"content-length", "transfer-encoding"})
+    while True:
+        try:
+            store.create(path, source, sha256)
+            return
+        except AlreadyInStoreError:
+            with contextlib.suppress(NotInStoreError):
+                if store.stat(path).sha256 == sha256:
+                    return
+            store.delete(path)
 
 
-class WholeAnswers(HTTPAdapter):
-    """An adapter for `requests` that fails if the head of an answer was truncated."""
+def compare_and_swap(
+    store: Store,
+    path: str,
+    read: Callable[[], tuple[_Value, str | None]],
+    update: Callable[[_Value], _Value],
+    encode: Callable[[_Value], bytes],
+    attempts: Iterable[int] = range(100),
+) -> tuple[_Value, bytes | None]:
+    """Changes a small file, again from its new contents if another writer was faster.
 
-    def __init__(self) -> None:
-        super().__init__(pool_maxsize=_CONNECTIONS)
+    Args:
+      store: The store.
+      path: The file.
+      read: Returns the current value with its tag; the tag is None if there is no such file.
+      update: Returns the next value; the same object for no change. It may be called several
+        times, and raise.
+      encode: Returns the contents of the file for a value.
+      attempts: The numbers of the attempts, from 0.
 
-    def build_response(self, req: Any, resp: Any) -> requests.Response:
-        """Returns the answer.
+    Returns:
+      The value that is in the store now, and the contents that were written; None if unchanged.
 
-        Raises:
-          requests.ConnectionError: It was truncated.
-        """
-        if not is_whole(resp.status, resp.headers):
-            resp.close()
-            raise requests.ConnectionError("the answer ended within its head", request=req)
-        return super().build_response(req, resp)
+    Raises:
+      StoreError: The store cannot be used, or other writers were faster at each attempt.
+    """
+    for attempt in attempts:
+        before, tag = read()
+        after = update(before)
+        if after is before:
+            return before, None
+        data = encode(after)
+        try:
+            store.replace(path, data, tag)
+        except ChangedInStoreError:
+            if not _contains(store, path, data):
+                longest = min(_LONGEST_PAUSE_SECONDS, 0.01 * 2 ** min(attempt, 10))
+                time.sleep(random.uniform(0, longest))  # noqa: S311
+                continue
+        return after, data
+    raise StoreError(f"Other writers keep changing {path} in {store.url}.", fix="try again later")
+
+
+def _contains(store: Store, path: str, data: bytes) -> bool:
+    """Returns whether a write succeeded although its response was lost."""
+    try:
+        return store.state(path, len(data))[0] == data
+    except StoreError:
+        return False

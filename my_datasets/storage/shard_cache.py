@@ -114,9 +114,9 @@ class ShardCache:
         """Returns the path of a file, whether or not it is cached."""
         return self.directory / key
 
-    def bring(
+    def fetch(
         self,
-        wanted: RemoteFile,
+        remote: RemoteFile,
         read: Callable[[], Iterable[bytes]],
         damaged: Callable[[str], MyDatasetsError],
         *,
@@ -125,7 +125,7 @@ class ShardCache:
         """Fetches and verifies a file unless it is cached.
 
         Args:
-          wanted: The file.
+          remote: The file.
           read: Returns its contents, piece by piece.
           damaged: Returns the error for other contents, given what was found.
           is_optional: Whether to skip the file if only locked files could make room for it.
@@ -138,23 +138,23 @@ class ShardCache:
           DiskFullError: The disk has no room for it.
           StoreError: The contents cannot be read.
         """
-        path = self.path_of(wanted.key)
-        if wanted.is_at(path):
-            self._note_use(wanted)
+        path = self.path_of(remote.key)
+        if remote.is_at(path):
+            self._note_use(remote)
             return path
         partial = path.with_name(path.name + _PARTIAL)
         with _locked_partial(partial) as file:
-            if wanted.is_at(path):  # another process fetched it
-                self._note_use(wanted)
+            if remote.is_at(path):  # another process fetched it
+                self._note_use(remote)
                 return path
             path.unlink(missing_ok=True)  # changed, or never verified
-            if not self._reserve(partial, wanted.bytes, is_optional=is_optional):
+            if not self._reserve(partial, remote.bytes, is_optional=is_optional):
                 return path
-            _write(partial, wanted, read(), damaged)
-            self._note_use(wanted)
+            _write(partial, remote, read(), damaged)
+            self._note_use(remote)
             with self._counting():
                 partial.rename(path)
-                verified_files().remember(file, wanted.key)
+                verified_files().remember(file, remote.key)
                 fcntl.flock(file, fcntl.LOCK_UN)  # else it counts as locked by a reader
         return path
 
@@ -177,13 +177,13 @@ class ShardCache:
             )  # fmt: skip
         return True
 
-    def _note_use(self, wanted: RemoteFile) -> None:
+    def _note_use(self, remote: RemoteFile) -> None:
         # Not in the time of the file itself, which shows that it is unchanged. The file system's
         # own clock may lag by some milliseconds.
         now = time.time_ns()
         with contextlib.suppress(OSError):  # another user's: the order is not worth an error
             flags = os.O_WRONLY | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0) | os.O_NONBLOCK
-            file = os.open(self._used / wanted.key, flags, 0o666)
+            file = os.open(self._used / remote.key, flags, 0o666)
             try:
                 os.utime(file, ns=(now, now))
             finally:
@@ -204,7 +204,7 @@ class ShardCache:
         for path, one_size in cached:
             if used + size <= self.most:
                 break
-            if self._removed(path):
+            if self._evicted(path):
                 used -= one_size
             elif path.suffix == _PARTIAL and one_size:
                 is_pending = True
@@ -213,22 +213,25 @@ class ShardCache:
     def _allocate(self, partial: Path, size: int) -> None:
         """Allocates space for a file; if the disk is full, removes cached files."""
         while not _allocated(partial, size):
-            if not any(self._removed(path) for path, _ in self._oldest_first()):
-                raise self._full(size)
+            if not any(self._evicted(path) for path, _ in self._oldest_first()):
+                raise DiskFullError(
+                    f"The disk is full: {self.directory} has no room for a shard.",
+                    f"It has {human_size(size)}, and all other files in the cache are being read",
+                    fix="free some space, or name another cache_dir (shards_dir, if it is read "
+                    "from a bucket), then run the same again",
+                )
 
     def _oldest_first(self) -> list[tuple[Path, int]]:
         found = []
         for entry in os.scandir(self.directory):
             with contextlib.suppress(FileNotFoundError):
                 state = entry.stat(follow_symlinks=False)
-                if self._counts(entry.name) and stat.S_ISREG(state.st_mode):
+                key = entry.name.removesuffix(_PARTIAL)
+                is_ours = _KEY.fullmatch(key) is not None and key not in self._ignored
+                if is_ours and stat.S_ISREG(state.st_mode):
                     path = Path(entry.path)
                     found.append((self._used_at(path, state), path, state.st_size))
         return [(path, size) for _, path, size in sorted(found)]
-
-    def _counts(self, name: str) -> bool:
-        key = name.removesuffix(_PARTIAL)
-        return _KEY.fullmatch(key) is not None and key not in self._ignored
 
     def _used_at(self, path: Path, state: os.stat_result) -> int:
         try:
@@ -236,20 +239,11 @@ class ShardCache:
         except FileNotFoundError:
             return state.st_mtime_ns
 
-    def _removed(self, path: Path) -> bool:
-        """Removes a file unless a process has locked it; returns whether it is gone."""
-        if not _removed(path):
-            return False
-        (self._used / path.name).unlink(missing_ok=True)
-        return True
-
-    def _full(self, size: int) -> DiskFullError:
-        return DiskFullError(
-            f"The disk is full: {self.directory} has no room for a shard.",
-            f"It has {human_size(size)}, and all other files in the cache are being read",
-            fix="free some space, or name another cache_dir (shards_dir, if it is read from a "
-            "bucket), then run the same again",
-        )
+    def _evicted(self, path: Path) -> bool:
+        is_gone = _removed(path)
+        if is_gone:
+            (self._used / path.name).unlink(missing_ok=True)
+        return is_gone
 
 
 def _no_cache(directory: Path) -> DataDirError:
@@ -281,26 +275,26 @@ def _locked_partial(partial: Path) -> Iterator[int]:
                 break
             partial.unlink()  # hard-linked elsewhere, where it stays unchanged
         _unlock_and_close(file)  # its owner is done: it was renamed or removed
-    _held.add(file)
+    _locked_partials.add(file)
     try:
         os.ftruncate(file, 0)  # left by a process that was killed
         yield file
     finally:
         if _is_at(file, partial):
             partial.unlink()
-        _held.discard(file)
+        _locked_partials.discard(file)
         _unlock_and_close(file)
 
 
 # Descriptors of files that are coming. A forked child closes its copies: if its parent is killed,
 # all others would wait for as long as the child lives.
-_held: set[int] = set()
+_locked_partials: set[int] = set()
 
 
 def _close_inherited() -> None:
-    while _held:
+    while _locked_partials:
         with contextlib.suppress(OSError):
-            os.close(_held.pop())
+            os.close(_locked_partials.pop())
 
 
 if hasattr(os, "register_at_fork"):
@@ -369,7 +363,7 @@ def _allocated(path: Path, size: int) -> bool:
 
 def _write(
     partial: Path,
-    wanted: RemoteFile,
+    remote: RemoteFile,
     data: Iterable[bytes],
     damaged: Callable[[str], MyDatasetsError],
 ) -> None:
@@ -380,13 +374,13 @@ def _write(
         for block in data:
             received += len(block)
             # Never more than expected, whatever the store sends.
-            if received > wanted.bytes:
-                raise damaged(f"more than {wanted.bytes:,} bytes")
+            if received > remote.bytes:
+                raise damaged(f"more than {remote.bytes:,} bytes")
             file.write(block)
             found.update(block)
         file.flush()
         os.fsync(file.fileno())
-    if received != wanted.bytes:
-        raise damaged(f"{received:,} bytes; expected {wanted.bytes:,}")
-    if wanted.sha256 not in (None, found.hexdigest()):
-        raise damaged(f"SHA-256 {found.hexdigest()}; expected {wanted.sha256}")
+    if received != remote.bytes:
+        raise damaged(f"{received:,} bytes; expected {remote.bytes:,}")
+    if remote.sha256 not in (None, found.hexdigest()):
+        raise damaged(f"SHA-256 {found.hexdigest()}; expected {remote.sha256}")

@@ -1,15 +1,25 @@
-"""The interface of stores: files under names, which appear whole, and few of which are replaced.
+"""Stores: files under names, which appear whole, and few of which are replaced.
 
-If you write a store of your own, `Store` says what it must do, and
-`my_datasets.testing.store_contract` tests all of it.
+`open_store` opens the one at an address. If you write a store of your own, `Store` says what it
+must do, and `my_datasets.testing.store_contract` tests all of it.
 """
 
+import os
+import urllib.parse
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from my_datasets.errors import ChecksumError, StoreError
+from my_datasets.errors import (
+    AlreadyInStoreError,
+    ChangedInStoreError,
+    ChecksumError,
+    NotInStoreError,
+    StoreError,
+    StoreUnavailableError,
+)
+from my_datasets.storage import addresses
 
 # The file that marks a folder as a store of releases.
 MARK = "my-datasets/store.json"
@@ -147,6 +157,32 @@ class Store(Protocol):
         """Deletes a file, if it exists."""
 
 
+def no_file(url: str, path: str) -> NotInStoreError:
+    """Returns the error for a file that is not in a store."""
+    return NotInStoreError(f"{url} has no file {path}.", fix="see my-datasets ls")
+
+
+def already_there(url: str, path: str) -> AlreadyInStoreError:
+    """Returns the error for an attempt to create a file that exists."""
+    return AlreadyInStoreError(f"{path} is in {url} already.", fix="choose another name")
+
+
+def changed(url: str, path: str) -> ChangedInStoreError:
+    """Returns the error for an attempt to replace contents that are not there any more."""
+    return ChangedInStoreError(
+        f"{path} in {url} was changed by another process.", fix="run the same again"
+    )
+
+
+def no_answer(url: str, path: str, found: str, check: str = "the network") -> StoreUnavailableError:
+    """Returns the error for a request that may succeed later; `check` says what to check."""
+    return StoreUnavailableError(
+        f"{url} does not answer, or not well.",
+        f"It was about {path}: {found}",
+        fix=f"check {check}, then run the same again",
+    )
+
+
 def read_only(url: str) -> StoreError:
     """Returns the error for an attempt to write to a read-only store."""
     return StoreError(
@@ -174,7 +210,7 @@ def altered(source: Path | bytes, expected: str, found: str) -> ChecksumError:
     )
 
 
-def unreadable(source: Path, error: OSError) -> StoreError:
+def unreadable(source: object, error: OSError) -> StoreError:
     """Returns the error for a source that cannot be read."""
     return StoreError(
         f"{source} cannot be read.",
@@ -184,33 +220,97 @@ def unreadable(source: Path, error: OSError) -> StoreError:
 
 
 class ReadOnlyStore:
-    """Base class of read-only stores, which refuse to write; see `Store`."""
+    """Base class of read-only stores, whose methods that write raise `StoreError`; see `Store`."""
 
     is_writable = False
+
+    def __init__(self, url: str) -> None:
+        """Takes the address."""
+        self._url = url.rstrip("/")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.url!r})"
 
     @property
     def url(self) -> str:
         """The store's address."""
-        raise NotImplementedError
+        return self._url
 
-    def create(
-        self,
-        path: str,  # noqa: ARG002
-        source: Path | bytes,  # noqa: ARG002
-        sha256: str,  # noqa: ARG002
-        on_bytes: OnBytes = ignore_bytes,  # noqa: ARG002
-    ) -> None:
-        """Raises StoreError."""
+    def _refuse(self, *_: Any, **__: Any) -> Any:
         raise read_only(self.url)
 
-    def replace(self, path: str, data: bytes, tag: str | None) -> str:  # noqa: ARG002
-        """Raises StoreError."""
-        raise read_only(self.url)
+    create = replace = move = delete = _refuse
 
-    def move(self, source: str, target: str, last: Sequence[str]) -> None:  # noqa: ARG002
-        """Raises StoreError."""
-        raise read_only(self.url)
 
-    def delete(self, path: str) -> None:  # noqa: ARG002
-        """Raises StoreError."""
-        raise read_only(self.url)
+_KNOWN = "a directory, s3://BUCKET/FOLDER, gs://..., http(s)://HOST/FOLDER, or what fsspec reads"
+
+
+def open_store(address: "str | os.PathLike[str] | Store") -> Store:
+    """Returns the store at an address, without sending a request yet.
+
+    Args:
+      address: A directory; or `s3://BUCKET/FOLDER`, `gs://BUCKET/FOLDER`,
+        `gs://anonymous@BUCKET/FOLDER` (public data), `https://HOST/FOLDER`, `file:///FOLDER`, or
+        another address that fsspec reads. A store is returned unchanged.
+
+    Raises:
+      StoreError: It is none of these, or has a password in it.
+      MissingDependencyError: The extra for that kind of store is not installed.
+    """
+    if not isinstance(address, (str, os.PathLike)):
+        return address
+    text = os.fspath(address)
+    if "://" not in text:
+        return _local(addresses.path_or_address(text, "The store", None))
+    try:
+        parts = urllib.parse.urlsplit(text)
+        host, user = parts.netloc.rpartition("@")[2], parts.username
+    except ValueError as error:
+        raise _unknown(parts_without_secrets(text)) from error
+    is_anonymous = parts.scheme in ("gs", "s3") and user == "anonymous" and not parts.password
+    if (parts.netloc != host and not is_anonymous) or parts.query or parts.fragment:
+        raise StoreError(
+            f"The address of a store on {host} has a name, password or token in it.",
+            fix="give credentials by the environment or the configuration of the store's own "
+            "tools, for HTTP by ~/.netrc",
+        )
+    if parts.scheme == "file":
+        return _local(urllib.parse.unquote(parts.path))
+    if not host:
+        raise _unknown(text)
+    if parts.scheme == "s3":
+        from my_datasets.storage.backends.s3 import S3Store
+
+        return S3Store(host, parts.path, anonymous=is_anonymous)
+    if parts.scheme == "gs":
+        from my_datasets.storage.backends.gcs import GcsStore
+
+        return GcsStore(host, parts.path, anonymous=is_anonymous)
+    if parts.scheme in ("http", "https"):
+        from my_datasets.storage.backends.http import HttpStore
+
+        return HttpStore(text)
+    from my_datasets.storage.backends import fsspec_store
+
+    if fsspec_store.is_known(parts.scheme):
+        return fsspec_store.OtherStore(text)
+    raise _unknown(text)
+
+
+def parts_without_secrets(address: str) -> str:
+    """Returns an address without credentials (the part before an `@`) and without a query."""
+    scheme, separator, rest = address.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path.partition('?')[0]}"
+
+
+def _local(directory: str) -> Store:
+    from my_datasets.storage.backends.local import LocalStore
+
+    return LocalStore(addresses.local_path(directory, "The store"))
+
+
+def _unknown(address: str) -> StoreError:
+    return StoreError(
+        f"{address} is no address of a store.", f"Expected: {_KNOWN}", fix="correct it"
+    )

@@ -59,28 +59,15 @@ def state_folder(*names: str) -> Path:
 
 
 def cache_folder(*names: str) -> Path:
-    """Returns a folder for what can be made or downloaded again; it may not exist.
+    """Returns a folder for what can be made or downloaded again, as `state_folder` does.
 
-    Args:
-      *names: Subfolders, outermost first.
-
-    Raises:
-      DataDirError: There is no home folder.
-      InvalidOptionError: `MY_DATASETS_HOME` is a relative path.
+    It may not exist, and others may be able to write to it.
     """
     return _root("cache").joinpath(*names)
 
 
 def settings_folder(*names: str) -> Path:
-    """Returns a folder for what the user wrote; it may not exist.
-
-    Args:
-      *names: Subfolders, outermost first.
-
-    Raises:
-      DataDirError: There is no home folder.
-      InvalidOptionError: `MY_DATASETS_HOME` is a relative path.
-    """
+    """Returns a folder for what the user wrote, as `cache_folder` does."""
     return _root("settings").joinpath(*names)
 
 

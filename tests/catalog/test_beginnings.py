@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import tensorflow_datasets as tfds
 
-from my_datasets.catalog import first_records, release_metadata
+from my_datasets.catalog import first_records, releases
+from my_datasets.catalog.dataset_page import snippets
 from my_datasets.catalog.first_records import beginning
 from my_datasets.catalog.releases import collect
-from my_datasets.catalog.site.dataset_page import snippets
-from my_datasets.catalog.site.render import write
+from my_datasets.catalog.site import write
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.records import shard_reader
 from tests.catalog import made
@@ -63,7 +63,7 @@ def store(data_dir):
 @pytest.fixture
 def small_blocks(monkeypatch):
     """Shards as small as those here are read like large ones."""
-    monkeypatch.setattr(release_metadata, "SMALL_SHARD_BYTES", 0)
+    monkeypatch.setattr(releases, "SMALL_SHARD_BYTES", 0)
     monkeypatch.setattr(first_records, "_BLOCK", 4 << 10)
     monkeypatch.setattr(first_records, "_BUFFER", 16 << 10)
 
@@ -169,7 +169,7 @@ def test_what_is_signed_is_shown_if_the_whole_shard_is_what_was_signed(
         found = collect(url, keys=keys, memory=memory, cache=tmp_path / "whole")
         write(found, tmp_path / "site")
         require_examples(tmp_path / "site", data_dir)
-        monkeypatch.setattr(release_metadata, "MOST_SHARD_BYTES", 1000)
+        monkeypatch.setattr(releases, "MOST_SHARD_BYTES", 1000)
         found = collect(url, keys=keys, memory=memory, cache=tmp_path / "none")
     write(found, tmp_path / "other")
     for form in FORMATS:

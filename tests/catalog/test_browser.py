@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from my_datasets.catalog.pages import diff_page, statistics_page, verification_page
 from my_datasets.catalog.releases import VersionComparer, collect
-from my_datasets.catalog.reports import diff_page, statistics_page, verification_page
-from my_datasets.catalog.site.render import write
+from my_datasets.catalog.site import write
 from my_datasets.comparison.diff import diff
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.model.rollback_state import RollbackState

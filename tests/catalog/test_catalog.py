@@ -13,9 +13,9 @@ import pytest
 from click.testing import CliRunner
 
 from my_datasets import errors
-from my_datasets.catalog import first_records, release_metadata
+from my_datasets.catalog import first_records, releases
 from my_datasets.catalog.releases import VersionComparer, collect
-from my_datasets.catalog.site.render import MARKER, Site, plain, write
+from my_datasets.catalog.site import MARKER, Site, plain, write
 from my_datasets.cli.main import cli
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing.model.rollback_state import RollbackState
@@ -253,7 +253,7 @@ def test_a_store_elsewhere(published, tmp_path):
 
 
 def test_large_examples_stay_elsewhere(published, tmp_path, monkeypatch):
-    monkeypatch.setattr(release_metadata, "SMALL_SHARD_BYTES", 100)
+    monkeypatch.setattr(releases, "SMALL_SHARD_BYTES", 100)
     monkeypatch.setattr(first_records, "MOST_FETCHED", 100)
     with serving(published.store) as (url, asked):
         found = collect(url, cache=tmp_path / "cache")
@@ -508,7 +508,7 @@ def test_code_on_pages_runs(published, pages, tmp_path, monkeypatch):
     found = collect(published.store, keys=published.keys, memory=RollbackState(published.memory))
     site = tmp_path / "site"
     write(found, site, with_samples=False)
-    from my_datasets.catalog.site.dataset_page import snippets
+    from my_datasets.catalog.dataset_page import snippets
 
     (tones,) = [one for one in found.datasets if one.name == "tones"]
     by_title = {

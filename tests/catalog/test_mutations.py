@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from my_datasets.catalog.releases import VersionComparer, collect
-from my_datasets.catalog.site.render import write
+from my_datasets.catalog.site import write
 from my_datasets.metadata import manifest
 from my_datasets.metadata.manifest import FILE_NAME
 from tests.catalog.markup import HOSTILE

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from my_datasets.catalog.reports import diff_page, statistics_page, verification_page
+from my_datasets.catalog.pages import diff_page, statistics_page, verification_page
 from my_datasets.cli.main import cli
 from my_datasets.comparison.diff import Diff
 from my_datasets.comparison.example_changes import SplitDiff

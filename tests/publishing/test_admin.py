@@ -20,12 +20,12 @@ from my_datasets.publishing import admin
 from my_datasets.publishing.admin import collect_garbage
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import store_layout
-from my_datasets.publishing.model.index import ReleaseState
+from my_datasets.publishing.model.store_layout import ReleaseState
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 from my_datasets.resolving.lock import Lock, Locked
-from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore
+from my_datasets.storage.store import open_store
 from tests.publishing import made
 from tests.publishing.web import serving
 

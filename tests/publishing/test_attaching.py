@@ -37,8 +37,8 @@ from my_datasets.publishing.publisher import publish
 from my_datasets.records import shard_provider
 from my_datasets.records.shard_provider import Attachment
 from my_datasets.resolving.lock import Lock, Locked
-from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore
+from my_datasets.storage.store import open_store
 from my_datasets.storage.user_folders import state_folder
 from tests.publishing import made
 from tests.publishing.test_signing import keygen

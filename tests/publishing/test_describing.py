@@ -11,8 +11,8 @@ import tensorflow_datasets as tfds
 
 from my_datasets.cli.commands.inspect import info
 from my_datasets.errors import CorruptReleaseError
-from my_datasets.publishing.describe_release import describe
 from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.resolve_release import describe
 from tests.publishing import made
 from tests.publishing.web import serving
 
@@ -69,7 +69,7 @@ def test_altered_metadata_are_refused(store, tmp_path):
 
 def test_neither_tensorflow_nor_tfds_is_needed(store):
     script = (
-        "import sys; from my_datasets.publishing.describe_release import describe\n"
+        "import sys; from my_datasets.publishing.resolve_release import describe\n"
         f"describe('released', {str(store)!r})\n"
         "print({'tensorflow', 'tensorflow_datasets', 'apache_beam'} & sys.modules.keys())"
     )

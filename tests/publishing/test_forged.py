@@ -21,9 +21,9 @@ from my_datasets.errors import (
 )
 from my_datasets.metadata import recorded_files
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.publishing.describe_release import describe
 from my_datasets.publishing.model.record import Record
 from my_datasets.publishing.publisher import publish
+from my_datasets.publishing.resolve_release import describe
 from my_datasets.resolving.lock import Lock, Locked
 from my_datasets.storage.verified_files import verified_files
 from tests.publishing import forging

@@ -72,7 +72,7 @@ def test_it_sees_nothing_or_all(where, built, monkeypatch):
     address, seen_at, environment = where
     monkeypatch.setattr(GcsStore, "_copy", slowly(GcsStore._copy))
     monkeypatch.setattr(LocalStore, "create", slowly(LocalStore.create))
-    monkeypatch.setattr("my_datasets.storage.server_copy._AT_ONCE", 1)
+    monkeypatch.setattr("my_datasets.storage.backends.bucket._AT_ONCE", 1)
     reader = subprocess.Popen(
         [sys.executable, "-c", READER, seen_at, "1.0.0"], env=environment, text=True,
         stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,

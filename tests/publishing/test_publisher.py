@@ -13,7 +13,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 from my_datasets.catalog.releases import collect
-from my_datasets.catalog.site.render import write
+from my_datasets.catalog.site import write
 from my_datasets.errors import (
     AlreadyInStoreError,
     CorruptReleaseError,
@@ -30,14 +30,14 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing import publisher
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record, store_layout
-from my_datasets.publishing.model.index import ReleaseState
 from my_datasets.publishing.model.record import Record
+from my_datasets.publishing.model.store_layout import ReleaseState
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 from my_datasets.publishing.upload import Outcome
 from my_datasets.storage.backends.local import LocalStore
-from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore
+from my_datasets.storage.store import open_store
 from my_datasets.verification.adopt import adopt
 from my_datasets.verification.verifier import Level, verify
 from tests.publishing import made

@@ -11,14 +11,14 @@ from my_datasets.errors import CorruptReleaseError, SignatureError
 from my_datasets.publishing import admin
 from my_datasets.publishing.catalog_client import RELEASE_PURPOSE, CatalogClient
 from my_datasets.publishing.model import record
-from my_datasets.publishing.model.index import claim
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signing import Signer, TrustedKeys
+from my_datasets.publishing.model.store_layout import claim
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 from my_datasets.publishing.upload import Outcome
-from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore
+from my_datasets.storage.store import open_store
 from tests import programs
 
 

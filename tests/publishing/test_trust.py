@@ -24,19 +24,19 @@ from my_datasets.metadata.dataset_info import essentials
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.publishing import admin
 from my_datasets.publishing.catalog_client import INDEX_PURPOSE, STORE_PURPOSE, CatalogClient
-from my_datasets.publishing.describe_release import describe
 from my_datasets.publishing.model import record
 from my_datasets.publishing.model.record import Record
 from my_datasets.publishing.model.rollback_state import RollbackState
-from my_datasets.publishing.model.signed_json import sealed
+from my_datasets.publishing.model.signed_json import sign_json
 from my_datasets.publishing.model.signing import Signer, TrustedKeys
 from my_datasets.publishing.model.trust import check_signed, require_signed
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import fetch, pull
+from my_datasets.publishing.resolve_release import describe
 from my_datasets.resolving.lock import Lock, TrustedKey
 from my_datasets.storage.backends.local import LocalStore
-from my_datasets.storage.opening import open_store
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
+from my_datasets.storage.store import open_store
 from my_datasets.storage.user_folders import settings_folder
 from tests.publishing import forging
 from tests.publishing.test_signing import keygen
@@ -112,7 +112,7 @@ def rewritten(path, signer=None, **changes):
         else:
             value[name] = one
     purpose = STORE_PURPOSE if path.name == "store.json" else INDEX_PURPOSE
-    path.write_bytes(sealed(value, purpose, signer))
+    path.write_bytes(sign_json(value, purpose, signer))
 
 
 def run(*arguments, **environment):

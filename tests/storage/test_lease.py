@@ -15,13 +15,13 @@ PATH = "digits/.1.0.0.lock"
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    monkeypatch.setattr(lease, "EVERY", 0.05)
-    monkeypatch.setattr(lease, "_LOOK", 0.02)
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.05)
+    monkeypatch.setattr(lease, "_POLL_SECONDS", 0.02)
 
 
 @pytest.fixture
 def quickly_given_up(monkeypatch):
-    monkeypatch.setattr(lease, "BELIEVED", 1.0)
+    monkeypatch.setattr(lease, "EXPIRY_SECONDS", 1.0)
 
 
 def check_until_it_fails(held):
@@ -35,7 +35,7 @@ def left_behind(store, place="/elsewhere"):
 
 
 def test_it_is_there_while_it_is_held(store):
-    with lease.held(store, PATH, "/here") as held:
+    with lease.hold(store, PATH, "/here") as held:
         first = store.state(PATH, 4096)
         held.check()
         until(lambda: store.state(PATH, 4096) != first, "it was never renewed")
@@ -49,7 +49,7 @@ def test_one_holds_it_at_a_time(store):
 
     def work(number):
         for _ in range(3):
-            with lease.held(store, PATH, f"/{number}") as mine:
+            with lease.hold(store, PATH, f"/{number}") as mine:
                 held.append(number)
                 most.append(len(held))
                 time.sleep(0.1)
@@ -67,21 +67,21 @@ def test_one_holds_it_at_a_time(store):
 def test_that_of_a_process_that_died_is_taken_after_a_while(store, quickly_given_up):
     left_behind(store)
     begin = time.monotonic()
-    with lease.held(store, PATH, "/here"):
-        assert time.monotonic() - begin >= lease.BELIEVED
+    with lease.hold(store, PATH, "/here"):
+        assert time.monotonic() - begin >= lease.EXPIRY_SECONDS
 
 
 def test_that_of_a_process_of_here_is_taken_at_once(store, monkeypatch):
     """Whoever asks holds what only one process of this machine holds: the other one is dead."""
-    monkeypatch.setattr(lease, "BELIEVED", 1e9)
+    monkeypatch.setattr(lease, "EXPIRY_SECONDS", 1e9)
     monkeypatch.setattr(lease.platform, "node", lambda: "another")
     left_behind(store, "/here")
-    with lease.held(store, PATH, "/here") as held:
+    with lease.hold(store, PATH, "/here") as held:
         held.check()
 
 
 def test_one_that_was_taken_away_is_noticed(store):
-    with lease.held(store, PATH, "/here") as held:
+    with lease.hold(store, PATH, "/here") as held:
         while True:  # it may be renewed in between
             try:
                 store.replace(PATH, b'{"mark": "of another"}', store.state(PATH, 4096)[1])
@@ -94,7 +94,7 @@ def test_one_that_was_taken_away_is_noticed(store):
 
 
 def test_one_that_cannot_be_renewed_is_lost(store, monkeypatch, quickly_given_up):
-    with lease.held(store, PATH, "/here") as held:
+    with lease.hold(store, PATH, "/here") as held:
 
         def silent(*_):
             raise errors.StoreUnavailableError("nobody answers")
@@ -104,33 +104,34 @@ def test_one_that_cannot_be_renewed_is_lost(store, monkeypatch, quickly_given_up
             check_until_it_fails(held)
 
 
-def test_what_is_no_lease_is_waited_for_and_taken(store, quickly_given_up):
-    store.replace(PATH, b"\xff nothing of ours", None)
-    with lease.held(store, PATH, "/here"):
+@pytest.mark.parametrize("data", [b"\xff nothing of ours", b"[1]", b"{}"])
+def test_what_is_no_lease_is_waited_for_and_taken(store, quickly_given_up, data):
+    store.replace(PATH, data, None)
+    with lease.hold(store, PATH, "/here"):
         assert b"/here" in store.state(PATH, 4096)[0]
 
 
 @pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="needs Linux's clock")
 def test_who_has_slept_does_not_believe_in_its_own(store, monkeypatch):
     """`time.monotonic` does not count how long a machine was suspended."""
-    monkeypatch.setattr(lease, "EVERY", 3600)
-    with lease.held(store, PATH, "/here") as held:
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 3600)
+    with lease.hold(store, PATH, "/here") as held:
         held.check()
         original = time.clock_gettime
-        monkeypatch.setattr(time, "clock_gettime", lambda one: original(one) + lease.BELIEVED)
+        monkeypatch.setattr(time, "clock_gettime", lambda one: original(one) + lease.EXPIRY_SECONDS)
         with pytest.raises(errors.BuildInterruptedError):
             held.check()
 
 
 def test_it_is_given_back_when_the_last_answer_was_lost(store, monkeypatch):
-    with lease.held(store, PATH, "/here"):
+    with lease.hold(store, PATH, "/here"):
         replace, written = store.replace, []
 
         def deaf(*args):
             written.append(replace(*args))
             raise errors.StoreUnavailableError("the answer was lost")
 
-        monkeypatch.setattr(lease, "EVERY", 3600)
+        monkeypatch.setattr(lease, "RENEWAL_SECONDS", 3600)
         monkeypatch.setattr(store, "replace", deaf)
         until(lambda: written, "it was never renewed")
     with pytest.raises(errors.NotInStoreError):
@@ -139,8 +140,8 @@ def test_it_is_given_back_when_the_last_answer_was_lost(store, monkeypatch):
 
 def test_what_another_took_in_the_meantime_is_not_removed(store, monkeypatch):
     """Though this one does not know of it: it has not asked since."""
-    monkeypatch.setattr(lease, "EVERY", 3600)
-    with lease.held(store, PATH, "/here"):
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 3600)
+    with lease.hold(store, PATH, "/here"):
         store.replace(PATH, b'{"mark": "of another"}', store.state(PATH, 4096)[1])
     assert store.state(PATH, 4096)[0] == b'{"mark": "of another"}'
 
@@ -163,7 +164,7 @@ def test_answers_that_were_lost_lose_no_lease(store, monkeypatch):
             raise errors.StoreUnavailableError("nobody answers")
         return state(*args)
 
-    with lease.held(store, PATH, "/here") as held:
+    with lease.hold(store, PATH, "/here") as held:
         monkeypatch.setattr(store, "replace", deaf)
         monkeypatch.setattr(store, "state", mute)
         until(lambda: not silent, "it never asked")

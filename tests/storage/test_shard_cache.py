@@ -37,7 +37,7 @@ def damaged(found):
 def brought(shelf, number, size=SIZE, **how):
     """Brings a file; returns where it is."""
     data = data_of(number, size)
-    shelf.bring(file_of(number, size), lambda: [data[:300], data[300:]], damaged, **how)
+    shelf.fetch(file_of(number, size), lambda: [data[:300], data[300:]], damaged, **how)
     return shelf.path_of(file_of(number, size).key)
 
 
@@ -69,7 +69,7 @@ def test_what_comes_is_there_and_comes_once(shelf):
     def unwanted():
         raise AssertionError
 
-    shelf.bring(file_of(1), unwanted, damaged)
+    shelf.fetch(file_of(1), unwanted, damaged)
     assert numbers_on(shelf) == [1]
 
 
@@ -133,7 +133,7 @@ def test_nobody_sees_a_byte_of_anything_else(shelf, pieces):
             seen.extend(p.name for p in shelf.directory.iterdir() if p.suffix != ".partial")
 
     with pytest.raises(CorruptReleaseError, match="file1 is not what was published"):
-        shelf.bring(file_of(1), given, damaged)
+        shelf.fetch(file_of(1), given, damaged)
     assert set(seen) <= {".lock", ".used", ".my_datasets_cache"}
     assert numbers_on(shelf) == []
     assert brought(shelf, 1).read_bytes() == data_of(1)
@@ -157,7 +157,7 @@ def test_threads_bring_a_file_once(shelf):
 
     def bring(_):
         began.wait()
-        shelf.bring(file_of(1), given, damaged)
+        shelf.fetch(file_of(1), given, damaged)
         return shelf.path_of(file_of(1).key).read_bytes()
 
     with ThreadPoolExecutor(8) as pool:
@@ -188,7 +188,7 @@ def given():
     print("begun", flush=True)
     sys.stdin.read()
 
-ShardCache(Path(sys.argv[1]), 3000).bring(file_of(int(sys.argv[2])), given, damaged)
+ShardCache(Path(sys.argv[1]), 3000).fetch(file_of(int(sys.argv[2])), given, damaged)
 """
 
 
@@ -351,7 +351,7 @@ def given():
     threading.Event().wait()
 
 shelf = ShardCache(Path(sys.argv[1]), 3000)
-threading.Thread(target=shelf.bring, args=(file_of(1), given, damaged), daemon=True).start()
+threading.Thread(target=shelf.fetch, args=(file_of(1), given, damaged), daemon=True).start()
 begun.wait()
 if os.fork():
     os.kill(os.getpid(), signal.SIGKILL)

@@ -19,7 +19,7 @@ from my_datasets.errors import DiskFullError, NotInStoreError, StoreError, Store
 from my_datasets.storage.backends.fsspec_store import OtherStore
 from my_datasets.storage.backends.http import HttpStore, _may_lead
 from my_datasets.storage.backends.local import LocalStore
-from my_datasets.storage.opening import open_store
+from my_datasets.storage.store import open_store
 from my_datasets.testing.store_contract import ReadingContract, StoreContract
 from tests.publishing.google import certify
 from tests.publishing.web import serving

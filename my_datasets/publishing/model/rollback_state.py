@@ -62,20 +62,18 @@ class RollbackState:
 
     def seen(self, url: str, document: str) -> SeenDocument:
         """Returns the last seen state of a document. Call it before reading the document."""
-        return _seen(_read(self._path(url)), document)
+        return _seen(_read(self.path(url)), document)
 
     def facts(self, url: str) -> Facts:
         """Returns what is known of a store."""
-        found = _read(self._path(url)).get(_FACTS)
+        found = _read(self.path(url)).get(_FACTS)
         return cast(Facts, found) if isinstance(found, dict) else {}
 
     def note_facts(self, url: str, **facts: Unpack[Facts]) -> None:
         """Remembers facts about a store, whatever it says later."""
-        path = self._path(url)
         known = self.facts(url)
-        if {**known, **facts} == known:
-            return
-        self._update(path, url, lambda whole: {_FACTS: {**whole.get(_FACTS, {}), **facts}})
+        if {**known, **facts} != known:
+            self._update(url, lambda whole: {_FACTS: {**whole.get(_FACTS, {}), **facts}})
 
     def keys_after_changes(self, url: str, keys: Trusts) -> Trusts:
         """Returns the trusted keys after the changes that this machine has seen."""
@@ -95,28 +93,31 @@ class RollbackState:
             found |= {one for one in names or () if isinstance(one, str)}
         return found
 
-    def path(self, url: str) -> Path:
-        """Returns the file with what was seen of a store."""
-        return self._path(url)
-
     def note(self, url: str, document: str, before: SeenDocument, now: SeenDocument) -> None:
         """Remembers a document, given what `seen` returned before it was read.
 
         Raises:
           SignatureError: It is older than `before`, or differs and has the same serial.
         """
-        path = self._path(url)
         if now == before:
             return
         if now.serial <= before.serial:
-            raise _replayed(url, document, now.serial, before.serial, path)
+            raise SignatureError(
+                f"{url} returns an older state of {document} than before.",
+                f"Expected: serial {before.serial} or higher, as seen on this machine",
+                f"Found: serial {now.serial}"
+                + (", with different content" if now.serial == before.serial else ""),
+                fix="ask the publisher. If the store was restored from a backup on purpose, delete "
+                f"{self.path(url)}",
+            )
 
         def newer(known: _Known) -> _Known:
             return {document: asdict(now)} if _seen(known, document).serial < now.serial else {}
 
-        self._update(path, url, newer)
+        self._update(url, newer)
 
-    def _update(self, path: Path, url: str, update: Callable[[_Known], _Known]) -> None:
+    def _update(self, url: str, update: Callable[[_Known], _Known]) -> None:
+        path = self.path(url)
         try:
             self._directory.mkdir(parents=True, exist_ok=True)
             with filelock.FileLock(f"{path}.lock"):
@@ -133,7 +134,8 @@ class RollbackState:
         # Looked up late, because a user without a home and without trusted keys needs none.
         return self._given or state_folder("stores")
 
-    def _path(self, url: str) -> Path:
+    def path(self, url: str) -> Path:
+        """Returns the file with what was seen of a store."""
         return self._directory / f"{hashlib.sha256(url.encode()).hexdigest()[:32]}.json"
 
 
@@ -150,12 +152,3 @@ def _read(path: Path) -> _Known:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
-
-
-def _replayed(url: str, document: str, serial: int, seen: int, path: Path) -> SignatureError:
-    return SignatureError(
-        f"{url} returns an older state of {document} than before.",
-        f"Expected: serial {seen} or higher, as seen on this machine",
-        f"Found: serial {serial}" + (", with different content" if serial == seen else ""),
-        fix=f"ask the publisher. If the store was restored from a backup on purpose, delete {path}",
-    )

@@ -77,14 +77,14 @@ class KeyChange:
         return hashlib.sha256(_message(asdict(self))).hexdigest()
 
 
-def sealed(value: Mapping[str, Json], purpose: str, signer: Signs | None) -> bytes:
+def sign_json(value: Mapping[str, Json], purpose: str, signer: Signs | None) -> bytes:
     """Returns the stored form of a document, signed if there is a signer."""
     signatures = [asdict(signer.sign(purpose, _message(value)))] if signer is not None else []
     whole = {**value, "signatures": signatures}
     return (json.dumps(whole, sort_keys=True, indent=1) + "\n").encode("ascii")
 
 
-def unsealed(data: bytes) -> tuple[dict[str, Json], bytes, tuple[Signature, ...]]:
+def parse_signed_json(data: bytes) -> tuple[dict[str, Json], bytes, tuple[Signature, ...]]:
     """Parses a document; returns it with the signed bytes and its unverified signatures.
 
     Raises:

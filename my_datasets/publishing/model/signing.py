@@ -128,11 +128,6 @@ class TrustedKeys:
         """The keys, as `ssh-ed25519 KEY`."""
         return [_line(key) for _, key in sorted(self._keys.items())]
 
-    def without(self, fingerprints: Iterable[str]) -> "TrustedKeys":
-        """Returns these keys without some."""
-        left_out = set(fingerprints)
-        return TrustedKeys(key for name, key in self._keys.items() if name not in left_out)
-
     def after(self, changes: tuple[KeyChange, ...], store: str) -> "TrustedKeys":
         """Returns the trusted keys after changes of a store's keys, oldest first.
 

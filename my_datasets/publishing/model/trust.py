@@ -35,16 +35,14 @@ from my_datasets.metadata.manifest import FILE_NAME as MANIFEST
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.recorded_files import other_files
 from my_datasets.publishing.model import record
-from my_datasets.publishing.model.index import Release, claim
-from my_datasets.publishing.model.record import Record, ReleasedFile
-from my_datasets.publishing.model.release_metadata import REWRITTEN, is_part_made_here
+from my_datasets.publishing.model.record import REWRITTEN, Record, ReleasedFile, is_part_made_here
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Signature, Trusts
+from my_datasets.publishing.model.store_layout import Release, claim
 from my_datasets.resolving.lock import Lock, TrustedKey, trusted_key
 from my_datasets.storage.json_files import convert_json, read_json
-from my_datasets.storage.opening import open_store
 from my_datasets.storage.regular_files import read_regular, sha256_of, write_whole
-from my_datasets.storage.store import Store
+from my_datasets.storage.store import Store, open_store
 from my_datasets.storage.user_folders import settings_folder
 
 # Purpose of the signatures of a release.
@@ -142,11 +140,10 @@ def keep_signatures(version_dir: Path, wanted: Record, release: Release, url: st
         "format": _FORMAT, "store": url, "signatures": [asdict(one) for one in release.signatures]
     }  # fmt: skip
     data = (json.dumps(whole, indent=1, sort_keys=True) + "\n").encode("ascii")
-    # A read-only directory is usable without them.
     with contextlib.suppress(OSError):
         if path.is_file() and read_regular(path, len(data)) == data:
             return
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError):  # a read-only directory is usable without them
         write_whole(path, data)
 
 
@@ -209,9 +206,9 @@ def require_signed(
     Raises:
       SignatureError: None did.
     """
-    found = check_signed(version_dir, keys, memory, url)
-    if found.issues:
-        first = found.issues[0]
+    issues = check_signed(version_dir, keys, memory, url).issues
+    if issues:
+        first = issues[0]
         raise SignatureError(
             f"{version_dir} is not a release signed by a trusted key.",
             f"{first.node}: {first.problem}",
@@ -221,7 +218,6 @@ def require_signed(
 
 
 def _signatures(path: Path) -> tuple[str, tuple[Signature, ...]]:
-    """Returns the recorded store of a version, and its signatures."""
     whole = read_json(path)
     if whole["format"] != _FORMAT:
         raise ValueError(f"format {whole['format']}")

@@ -5,8 +5,15 @@ from collections.abc import Iterator
 
 import fsspec
 
-from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError
-from my_datasets.storage.store import BLOCK, ReadOnlyStore, StoredFile, too_large
+from my_datasets.errors import StoreError
+from my_datasets.storage.store import (
+    BLOCK,
+    ReadOnlyStore,
+    StoredFile,
+    no_answer,
+    no_file,
+    too_large,
+)
 
 
 class OtherStore(ReadOnlyStore):
@@ -22,7 +29,7 @@ class OtherStore(ReadOnlyStore):
         Raises:
           StoreError: There is no such file system, or its backend is not installed.
         """
-        self._url = url.rstrip("/")
+        super().__init__(url)
         try:
             self._system, self._root = fsspec.core.url_to_fs(self._url)
         except (ImportError, ValueError) as error:
@@ -32,13 +39,6 @@ class OtherStore(ReadOnlyStore):
                 fix="correct the address, or install the fsspec backend for it (adlfs, "
                 "huggingface_hub, sshfs, ...)",
             ) from error
-
-    def __repr__(self) -> str:
-        return f"OtherStore({self.url!r})"
-
-    @property
-    def url(self) -> str:
-        return self._url
 
     def stat(self, path: str) -> StoredFile:
         with self._explained(path):
@@ -62,7 +62,7 @@ class OtherStore(ReadOnlyStore):
             with self._explained(path):
                 data = self._system.cat_file(self._full(path), start=begin, end=until)
             if len(data) != until - begin:
-                raise self._silent(path, f"{len(data)} of {until - begin} bytes came")
+                raise no_answer(self.url, path, f"{len(data)} of {until - begin} bytes came")
             begin = until
             yield data
 
@@ -80,9 +80,7 @@ class OtherStore(ReadOnlyStore):
         try:
             yield
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-            raise NotInStoreError(
-                f"{self.url} has no file {path}.", fix="see my-datasets ls"
-            ) from error
+            raise no_file(self.url, path) from error
         except PermissionError as error:
             raise StoreError(
                 f"{self.url} refuses.",
@@ -92,14 +90,7 @@ class OtherStore(ReadOnlyStore):
         except (StoreError, MemoryError):
             raise
         except Exception as error:  # any error of the backend's own library
-            raise self._silent(path, type(error).__name__) from error
-
-    def _silent(self, path: str, found: str) -> StoreUnavailableError:
-        return StoreUnavailableError(
-            f"{self.url} does not answer, or not well.",
-            f"It was about {path}: {found}",
-            fix="check the network, then run the same again",
-        )
+            raise no_answer(self.url, path, type(error).__name__) from error
 
 
 def is_known(scheme: str) -> bool:

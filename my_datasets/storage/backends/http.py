@@ -1,19 +1,32 @@
-"""A read-only store on any HTTP server."""
+"""A read-only store on any HTTP server, and the detection of truncated HTTP answers.
+
+Python's `http.client` takes a connection that ends within the head of an answer for the end of the
+head, so what arrived looks like an answer without contents. Servers send the length of their
+contents; an answer without it was cut off.
+"""
 
 import email.utils
 import threading
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from http import HTTPStatus
+from typing import Any
 
 import requests
 import urllib3
+from requests.adapters import HTTPAdapter
 
-from my_datasets.errors import NotInStoreError, StoreError, StoreUnavailableError
+from my_datasets.errors import StoreError, StoreUnavailableError
 from my_datasets.printable import clipped
-from my_datasets.storage.opening import parts_without_secrets
-from my_datasets.storage.retry import WholeAnswers
-from my_datasets.storage.store import BLOCK, ReadOnlyStore, StoredFile, too_large
+from my_datasets.storage.store import (
+    BLOCK,
+    ReadOnlyStore,
+    StoredFile,
+    no_answer,
+    no_file,
+    parts_without_secrets,
+    too_large,
+)
 
 # Statuses after which asking again may help (RFC 9110, and RFC 6585 for 429).
 _PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
@@ -21,10 +34,32 @@ _MISSING = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 _TIMEOUT = (15.0, 60.0)
 _MOST_REDIRECTS = 5
 _PORTS = {"http": 80, "https": 443}
+_CONNECTIONS = 32
+_WITHOUT_CONTENTS = frozenset({HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED})
+
+
+def is_whole(status: int, headers: Mapping[str, Any]) -> bool:
+    """Returns whether the headers of an answer give the length of its contents."""
+    names = {name.lower() for name in headers}
+    return status in _WITHOUT_CONTENTS or bool(names & {"content-length", "transfer-encoding"})
+
+
+class WholeAnswers(HTTPAdapter):
+    """An adapter for `requests` that fails if the head of an answer was truncated."""
+
+    def __init__(self) -> None:
+        super().__init__(pool_maxsize=_CONNECTIONS)
+
+    def build_response(self, req: Any, resp: Any) -> requests.Response:
+        """Returns the answer; raises `requests.ConnectionError` if it was truncated."""
+        if not is_whole(resp.status, resp.headers):
+            resp.close()
+            raise requests.ConnectionError("the answer ended within its head", request=req)
+        return super().build_response(req, resp)
 
 
 class _Session(requests.Session):
-    """An adapter for `requests` that reports no redirects, whose bodies it would read whole."""
+    """A session that reports no redirects, whose bodies it would read whole."""
 
     def get_redirect_target(self, resp: requests.Response) -> None:  # noqa: ARG002
         return None
@@ -39,21 +74,14 @@ class HttpStore(ReadOnlyStore):
 
     def __init__(self, url: str) -> None:
         """Takes the address of the directory."""
-        self._url = url.rstrip("/")
+        super().__init__(url)
         self._sessions = threading.local()
-
-    def __repr__(self) -> str:
-        return f"HttpStore({self.url!r})"
-
-    @property
-    def url(self) -> str:
-        return self._url
 
     def stat(self, path: str) -> StoredFile:
         with self._asked("HEAD", path) as response:
             length = response.headers.get("Content-Length", "")
             if not length.isdecimal():
-                raise self._silent(path, "no size came")
+                raise self._no_answer(path, "no size came")
             date = email.utils.parsedate_tz(response.headers.get("Last-Modified", ""))
             return StoredFile(path, int(length), email.utils.mktime_tz(date) if date else 0.0)
 
@@ -74,7 +102,7 @@ class HttpStore(ReadOnlyStore):
             if response.status_code == HTTPStatus.PARTIAL_CONTENT:
                 part = response.headers.get("Content-Range")
                 if part is None:
-                    raise self._silent(path, "it did not come whole")
+                    raise self._no_answer(path, "it did not come whole")
                 if not part.startswith(f"bytes {begin}-"):
                     raise self._odd(path, "it gave another part than was asked for")
                 skip = 0
@@ -113,9 +141,9 @@ class HttpStore(ReadOnlyStore):
             return response
         response.close()
         if status in _MISSING:
-            raise NotInStoreError(f"{self.url} has no file {path}.", fix="see my-datasets ls")
+            raise no_file(self.url, path)
         if status in _PASSING:
-            raise self._silent(path, f"HTTP {status}")
+            raise self._no_answer(path, f"HTTP {status}")
         raise StoreError(
             f"{self.url} does not give {path}: HTTP {status}.",
             fix="correct the address; a name and password go into ~/.netrc",
@@ -139,7 +167,6 @@ class HttpStore(ReadOnlyStore):
         raise self._odd(path, f"more than {_MOST_REDIRECTS} redirects")
 
     def _sent(self, method: str, path: str, url: str, headers: dict[str, str]) -> requests.Response:
-        """Returns the answer to one request."""
         try:
             return self._session.request(
                 method, url, headers=headers, stream=True, timeout=_TIMEOUT, allow_redirects=False
@@ -150,7 +177,7 @@ class HttpStore(ReadOnlyStore):
                 fix="correct the address, or the certificates of this machine",
             ) from error
         except requests.RequestException as error:
-            raise self._silent(path, type(error).__name__) from error
+            raise self._no_answer(path, type(error).__name__) from error
 
     def _blocks(self, path: str, response: requests.Response) -> Iterator[bytes]:
         length = response.headers.get("Content-Length", "")
@@ -160,9 +187,9 @@ class HttpStore(ReadOnlyStore):
                 received += len(block)
                 yield block
         except (urllib3.exceptions.HTTPError, requests.RequestException, OSError) as error:
-            raise self._silent(path, type(error).__name__) from error
+            raise self._no_answer(path, type(error).__name__) from error
         if length.isdecimal() and received < int(length):
-            raise self._silent(path, f"{received:,} of {length} bytes came")
+            raise self._no_answer(path, f"{received:,} of {length} bytes came")
 
     @property
     def _session(self) -> requests.Session:
@@ -174,12 +201,8 @@ class HttpStore(ReadOnlyStore):
                 found.mount(scheme, WholeAnswers())
         return found
 
-    def _silent(self, path: str, found: str) -> StoreUnavailableError:
-        return StoreUnavailableError(
-            f"{self.url} does not answer, or not well.",
-            f"It was about {path}: {found}",
-            fix="check the network and the server, then run the same again",
-        )
+    def _no_answer(self, path: str, found: str) -> StoreUnavailableError:
+        return no_answer(self.url, path, found, "the network and the server")
 
     def _odd(self, path: str, found: str, fix: str = "use a server for static files") -> StoreError:
         return StoreError(
@@ -188,7 +211,6 @@ class HttpStore(ReadOnlyStore):
 
 
 def _joined(url: str, location: str) -> str:
-    """Returns where a redirect leads."""
     try:
         return urllib.parse.urljoin(url, location)
     except ValueError:

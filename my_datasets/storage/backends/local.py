@@ -15,20 +15,21 @@ import filelock
 
 from my_datasets.core import interruption
 from my_datasets.errors import (
-    AlreadyInStoreError,
-    ChangedInStoreError,
     DiskFullError,
     NotInStoreError,
     StoreError,
 )
-from my_datasets.storage.regular_files import open_regular, read_beginning
+from my_datasets.storage.regular_files import open_regular, read_beginning, sync_directory
 from my_datasets.storage.store import (
     BLOCK,
     HALF_WRITTEN,
     OnBytes,
     StoredFile,
+    already_there,
     altered,
+    changed,
     ignore_bytes,
+    no_file,
     too_large,
     unreadable,
 )
@@ -126,14 +127,11 @@ class LocalStore:
                 except NotInStoreError:
                     found = None
                 if found != tag:
-                    raise ChangedInStoreError(
-                        f"{path} in {self.url} was changed by another process.",
-                        fix="run the same again",
-                    )
+                    raise changed(self.url, path)
                 with self._partial() as partial:
                     _copy(data, partial, _tag(data), ignore_bytes)
                     partial.replace(target)
-                    _sync(target.parent)
+                    sync_directory(target.parent)
         return _tag(data)
 
     def move(self, source: str, target: str, last: Sequence[str]) -> None:
@@ -148,7 +146,7 @@ class LocalStore:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST) or not end.is_dir():
                     raise
                 self._complete(begin, end, last)
-            _sync(end.parent)
+            sync_directory(end.parent)
 
     def delete(self, path: str) -> None:
         target = self._contained(path)
@@ -183,7 +181,7 @@ class LocalStore:
             with contextlib.suppress(FileNotFoundError):  # moved by another process
                 if not (end / name).exists():
                     (begin / name).rename(end / name)
-        _sync(end)
+        sync_directory(end)
         shutil.rmtree(begin, ignore_errors=True)
 
     @property
@@ -265,19 +263,7 @@ def _put_if_absent(partial: Path, target: Path) -> None:
             if target.exists():
                 raise FileExistsError(errno.EEXIST, "there is one", str(target)) from error
             partial.rename(target)
-    _sync(target.parent)
-
-
-def _sync(directory: Path) -> None:
-    """Syncs the names in a directory to the disk."""
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno != errno.EINVAL:  # for file systems that do not support this
-            raise
-    finally:
-        os.close(descriptor)
+    sync_directory(target.parent)
 
 
 def _tag(data: bytes) -> str:
@@ -291,13 +277,9 @@ def _explained(path: str, url: str) -> Iterator[None]:
     except StoreError:
         raise
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
-        raise NotInStoreError(
-            f"{url} has no file {path}.", fix="list what is there with my-datasets ls"
-        ) from error
+        raise no_file(url, path) from error
     except FileExistsError as error:
-        raise AlreadyInStoreError(
-            f"{path} is in {url} already.", fix="choose another name"
-        ) from error
+        raise already_there(url, path) from error
     except OSError as error:
         if error.errno in _FULL:
             raise DiskFullError(

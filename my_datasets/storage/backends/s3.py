@@ -3,26 +3,29 @@
 import base64
 import contextlib
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import (
     AlreadyInStoreError,
-    ChangedInStoreError,
     NotInStoreError,
     StoreError,
     StoreUnavailableError,
 )
-from my_datasets.storage import server_copy
-from my_datasets.storage.retry import is_whole
+from my_datasets.storage.backends.bucket import PART_BYTES, SHA256, TIMEOUT, BucketStore
+from my_datasets.storage.backends.http import is_whole
 from my_datasets.storage.store import (
     BLOCK,
     OnBytes,
     StoredFile,
+    already_there,
     altered,
+    changed,
     ignore_bytes,
+    no_answer,
+    no_file,
     too_large,
     unreadable,
 )
@@ -41,9 +44,7 @@ except ModuleNotFoundError as missing:
 # seconds.
 _LARGEST_COPY = 1 << 30
 # S3 takes parts of 5 MiB to 5 GiB, 10,000 at most.
-_PART = 16 << 20
 _MOST_PARTS = 10_000
-_SHA256 = "sha256"
 _CONNECTIONS = 32
 _MISSING = frozenset({"404", "NoSuchKey", "NotFound"})
 _CHANGED = frozenset({"412", "PreconditionFailed", "409", "ConditionalRequestConflict"})
@@ -54,15 +55,17 @@ _PASSING = frozenset({
 })  # fmt: skip
 
 
-class S3Store:
+class S3Store(BucketStore):
     """A folder of a bucket; see `Store`.
 
     Credentials and the endpoint come from where boto3 looks for them: the environment, the
     configuration of AWS's tools, the machine's role.
     """
 
+    _scheme = "s3"
+
     def __init__(
-        self, bucket: str, folder: str = "", *, part: int = _PART, anonymous: bool = False
+        self, bucket: str, folder: str = "", *, part: int = PART_BYTES, anonymous: bool = False
     ) -> None:
         """Connects on the first request.
 
@@ -72,12 +75,12 @@ class S3Store:
           part: The size from which files are uploaded in parts, and the size of a part.
           anonymous: Use no credentials, for public data.
         """
-        self._bucket = bucket
-        self._folder = folder.strip("/")
+        super().__init__(bucket, folder)
         self._part = part
         config = Config(
             retries={"mode": "standard", "max_attempts": 3},
-            connect_timeout=15, read_timeout=60, max_pool_connections=_CONNECTIONS,
+            connect_timeout=TIMEOUT[0], read_timeout=TIMEOUT[1],
+            max_pool_connections=_CONNECTIONS,
             # Only the checksums that we request: not all servers support newer ones.
             request_checksum_calculation="when_required",
             response_checksum_validation="when_required",
@@ -87,34 +90,22 @@ class S3Store:
         self._client: Any = boto3.session.Session().client("s3", config=config)
         self._client.meta.events.register("before-parse.s3", self._refuse_cut)
 
-    def __repr__(self) -> str:
-        return f"S3Store({self.url!r})"
-
-    @property
-    def url(self) -> str:
-        return f"s3://{self._bucket}/{self._folder}".rstrip("/")
-
-    @property
-    def is_writable(self) -> bool:
-        return True
-
     def stat(self, path: str) -> StoredFile:
         with self._explained(path):
-            found = self._client.head_object(Bucket=self._bucket, Key=self._key(path))
+            found = self._client.head_object(Bucket=self._bucket_name, Key=self._key(path))
             self._require(found, "ContentLength", "LastModified", "Metadata")
         return StoredFile(
             path, found["ContentLength"], found["LastModified"].timestamp(),
-            found["Metadata"].get(_SHA256),
+            found["Metadata"].get(SHA256),
         )  # fmt: skip
 
     def list(self, folder: str) -> Iterator[StoredFile]:
-        prefix = f"{self._key(folder)}/" if self._key(folder) else ""
         pages = self._client.get_paginator("list_objects_v2")
         with self._explained(folder):
-            for page in pages.paginate(Bucket=self._bucket, Prefix=prefix):
+            for page in pages.paginate(Bucket=self._bucket_name, Prefix=self._prefix(folder)):
                 self._require(page, "IsTruncated")
                 for one in page.get("Contents", ()):
-                    path = one["Key"].removeprefix(f"{self._folder}/" if self._folder else "")
+                    path = self._path(one["Key"])
                     if not path.endswith("/"):  # placeholders that consoles create for folders
                         yield StoredFile(path, one["Size"], one["LastModified"].timestamp())
 
@@ -125,7 +116,7 @@ class S3Store:
         with self._explained(path):
             try:
                 found = self._client.get_object(
-                    Bucket=self._bucket,
+                    Bucket=self._bucket_name,
                     Key=self._key(path),
                     **({"Range": wanted} if begin or end else {}),
                 )
@@ -139,7 +130,7 @@ class S3Store:
 
     def state(self, path: str, most: int) -> tuple[bytes, str]:
         with self._explained(path):
-            found = self._client.get_object(Bucket=self._bucket, Key=self._key(path))
+            found = self._client.get_object(Bucket=self._bucket_name, Key=self._key(path))
             self._require(found, "ContentLength", "ETag")
             with contextlib.closing(found["Body"]) as body:
                 data = body.read(most + 1) if found["ContentLength"] > most else body.read()
@@ -150,38 +141,38 @@ class S3Store:
     def create(
         self, path: str, source: Path | bytes, sha256: str, on_bytes: OnBytes = ignore_bytes
     ) -> None:
-        if isinstance(source, Path):
+        if isinstance(source, bytes):
+            data = source
+        else:
             try:
                 size = source.stat().st_size
-                with self._explained(path), source.open("rb") as file:
-                    if size > self._part:
+                if size > self._part:
+                    with source.open("rb") as file, self._explained(path):
                         self._create_in_parts(path, source, file, size, sha256, on_bytes)
-                        return
-                    source_bytes = file.read()
+                    return
+                data = source.read_bytes()
             except OSError as error:
                 if isinstance(error, StoreError):
                     raise
                 raise unreadable(source, error) from error
-        else:
-            source_bytes = source
-        found = hashlib.sha256(source_bytes).hexdigest()
+        found = hashlib.sha256(data).hexdigest()
         if found != sha256:
             raise altered(source, sha256, found)
         with self._explained(path):
             done = self._client.put_object(
-                Bucket=self._bucket, Key=self._key(path), Body=source_bytes, IfNoneMatch="*",
-                Metadata={_SHA256: sha256}, ChecksumSHA256=_base64(sha256),
+                Bucket=self._bucket_name, Key=self._key(path), Body=data, IfNoneMatch="*",
+                Metadata={SHA256: sha256}, ChecksumSHA256=_base64(sha256),
             )  # fmt: skip
             self._require(done, "ETag")
-        on_bytes(len(source_bytes))
+        on_bytes(len(data))
 
     def _create_in_parts(
         self, path: str, source: Path, file: Any, size: int, sha256: str, on_bytes: OnBytes
     ) -> None:
-        where = {"Bucket": self._bucket, "Key": self._key(path)}
+        where = {"Bucket": self._bucket_name, "Key": self._key(path)}
         part = max(self._part, -(-size // _MOST_PARTS))
         begun = self._client.create_multipart_upload(
-            **where, Metadata={_SHA256: sha256}, ChecksumAlgorithm="SHA256"
+            **where, Metadata={SHA256: sha256}, ChecksumAlgorithm="SHA256"
         )
         self._require(begun, "UploadId")
         upload = {**where, "UploadId": begun["UploadId"]}
@@ -218,32 +209,27 @@ class S3Store:
         try:
             with self._explained(path):
                 done = self._client.put_object(
-                    Bucket=self._bucket, Key=self._key(path), Body=data,
+                    Bucket=self._bucket_name, Key=self._key(path), Body=data,
                     ContentType="application/json", CacheControl="no-cache", **condition,
                 )  # fmt: skip
                 self._require(done, "ETag")
         except (AlreadyInStoreError, NotInStoreError) as error:
-            raise ChangedInStoreError(
-                f"{path} in {self.url} was changed by another process.", fix="run the same again"
-            ) from error
+            raise changed(self.url, path) from error
         return str(done["ETag"])
 
-    def move(self, source: str, target: str, last: Sequence[str]) -> None:
-        server_copy.move(self, self._copy, source, target, last)
-
     def _copy(self, source: str, target: str) -> None:
-        copy_source = {"Bucket": self._bucket, "Key": self._key(source)}
+        copy_source = {"Bucket": self._bucket_name, "Key": self._key(source)}
         with self._explained(source):
             # In parts, where it is too large for one request.
             config = TransferConfig(
                 multipart_threshold=_LARGEST_COPY, multipart_chunksize=_LARGEST_COPY,
                 use_threads=False,
             )  # fmt: skip
-            self._client.copy(copy_source, self._bucket, self._key(target), Config=config)
+            self._client.copy(copy_source, self._bucket_name, self._key(target), Config=config)
 
     def delete(self, path: str) -> None:
         with self._explained(path):
-            self._client.delete_object(Bucket=self._bucket, Key=self._key(path))
+            self._client.delete_object(Bucket=self._bucket_name, Key=self._key(path))
 
     def _refuse_cut(self, response_dict: dict[str, Any], **_: Any) -> None:
         if not is_whole(response_dict["status_code"], response_dict["headers"]):
@@ -253,9 +239,6 @@ class S3Store:
         """Checks that an answer has the usual fields; otherwise its head was truncated."""
         if not all(field in found for field in fields):
             raise failures.ConnectionClosedError(endpoint_url=self.url)
-
-    def _key(self, path: str) -> str:
-        return "/".join(filter(None, (self._folder, path.strip("/"))))
 
     @contextlib.contextmanager
     def _explained(self, path: str) -> Iterator[None]:
@@ -270,25 +253,18 @@ class S3Store:
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
             ) from error
         except (failures.BotoCoreError, ConnectionError) as error:
-            raise StoreUnavailableError(
-                f"{self.url} does not answer, or not well.",
-                f"It was about {path}: {type(error).__name__}",
-                fix="check the network and the endpoint, then run the same again",
-            ) from error
+            found, check = type(error).__name__, "the network and the endpoint"
+            raise no_answer(self.url, path, found, check) from error
 
     def _translated(self, path: str, error: failures.ClientError) -> StoreError:
         code = str(error.response["Error"].get("Code", ""))
         status = str(error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
         if code == "NoSuchBucket":
-            return StoreError(
-                f"There is no bucket {self._bucket}.", fix="make it, or correct its name"
-            )
+            return self._no_bucket()
         if code in _MISSING or status == "404":
-            return NotInStoreError(f"{self.url} has no file {path}.", fix="see my-datasets ls")
+            return no_file(self.url, path)
         if code in _CHANGED or status in _CHANGED:
-            return AlreadyInStoreError(
-                f"{path} is in {self.url} already.", fix="choose another name"
-            )
+            return already_there(self.url, path)
         if code in _PASSING or status in _PASSING:
             return StoreUnavailableError(
                 f"{self.url} cannot answer now: {code}.",

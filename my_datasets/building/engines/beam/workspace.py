@@ -16,9 +16,9 @@ from my_datasets.building.journal import link, sync_directory
 from my_datasets.core import processes
 from my_datasets.core.processes import cached_per_process
 from my_datasets.errors import NotInStoreError, StoreError
-from my_datasets.storage import disk_space, regular_files, upsert
-from my_datasets.storage.opening import open_store
+from my_datasets.storage import disk_space, regular_files, retry
 from my_datasets.storage.retry import RetryingStore
+from my_datasets.storage.store import open_store
 
 _DRAFTS = "drafts"
 # Seconds: NFS clients cache a directory for up to 60 (acdirmax).
@@ -247,12 +247,12 @@ class BucketWorkspace:
         return TemporaryDirectory(prefix="my_datasets-", ignore_cleanup_errors=True)
 
     def put(self, path: Path, name: str) -> None:
-        upsert.put(self._store, self._path(name), path, regular_files.sha256_of(path))
+        retry.put(self._store, self._path(name), path, regular_files.sha256_of(path))
         path.unlink()
 
     def write(self, name: str, data: bytes) -> None:
         # Replaces a file of an attempt that was given up.
-        upsert.put(self._store, self._path(name), data, hashlib.sha256(data).hexdigest())
+        retry.put(self._store, self._path(name), data, hashlib.sha256(data).hexdigest())
 
     def read(self, name: str) -> bytes | None:
         try:

@@ -10,7 +10,7 @@ import rich_click as click
 from my_datasets.cli import options, output
 
 if TYPE_CHECKING:
-    from my_datasets.catalog.site.render import Rendered
+    from my_datasets.catalog.site import Rendered
     from my_datasets.publishing.model.signed_json import Trusts
     from my_datasets.publishing.model.signing import TrustedKeys
 
@@ -90,7 +90,7 @@ def generate(
 ) -> "Rendered":  # fmt: skip
     """Generates or updates a site, and shows progress; see `render.write` for the arguments."""
     from my_datasets.catalog.releases import VersionComparer, collect
-    from my_datasets.catalog.site.render import write
+    from my_datasets.catalog.site import write
 
     cache = output.cache_dir("catalog")
     with output.progress_bar() as report:

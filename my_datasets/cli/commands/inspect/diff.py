@@ -42,7 +42,7 @@ def command(
     old_dir, new_dir = (version_dir(one, data_dir) for one in (old, new))
     found = diff(old_dir, new_dir, workers=workers)
     if html:
-        from my_datasets.catalog.reports import diff_page
+        from my_datasets.catalog.pages import diff_page
         from my_datasets.metadata.manifest import Manifest
 
         statistics = [made.statistics if made else None

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
     from my_datasets.exporting.version_summary import Feature
-    from my_datasets.publishing.describe_release import ReleaseDescription
-    from my_datasets.publishing.model.index import Release
     from my_datasets.publishing.model.signing import TrustedKeys
+    from my_datasets.publishing.model.store_layout import Release
+    from my_datasets.publishing.resolve_release import ReleaseDescription
 
 
 def show_release(found: "ReleaseDescription") -> None:
@@ -146,7 +146,7 @@ def command(
             raise click.UsageError(
                 "--from cannot be combined with --data-dir, --imports or --fingerprint."
             )
-        from my_datasets.publishing.describe_release import describe
+        from my_datasets.publishing.resolve_release import describe
 
         release = describe(reference, store, keys=trusted_keys)
         if as_json:

@@ -63,7 +63,7 @@ def command(
 
         write_histograms(name, statistics, Path(plot))
     if html is not None:
-        from my_datasets.catalog.reports import statistics_page
+        from my_datasets.catalog.pages import statistics_page
 
         Path(html).write_text(statistics_page(name, statistics), "utf-8")
     if as_json:

@@ -140,7 +140,7 @@ def command(
         if not as_json:
             _show(reports[-1])
     if html:
-        from my_datasets.catalog.reports import verification_page
+        from my_datasets.catalog.pages import verification_page
 
         output.write_page(html, verification_page(reports))
     if as_json:

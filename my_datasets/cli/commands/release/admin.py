@@ -94,7 +94,7 @@ def ls_command(
     Example: my-datasets ls digits --from gs://our-bucket/datasets
     """
     from my_datasets.publishing.admin import releases
-    from my_datasets.publishing.model.index import ReleaseState
+    from my_datasets.publishing.model.store_layout import ReleaseState
 
     found = releases(options.catalog_client(store, trusted_keys), dataset)
     if as_json:

@@ -1,6 +1,7 @@
-"""The catalog as a static site: an index, and a page for each dataset.
+"""The catalog as a static site: an index with filters, and a page for each dataset.
 
 `Site` is the directory: each file is replaced in one step, and other people's files never are.
+Filters by kind, license and size work without scripts, too.
 """
 
 import hashlib
@@ -8,21 +9,154 @@ import itertools
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from jinja2.utils import htmlsafe_json_dumps
 
+from my_datasets.catalog.dataset_page import (
+    EXAMPLES,
+    Card,
+    card,
+    croissant_description,
+    examples_file,
+    schema_org,
+)
+from my_datasets.catalog.pages import UnshowableError, render, static
+from my_datasets.catalog.plots import shortened
 from my_datasets.catalog.releases import CatalogContents, Dataset, VersionComparer
-from my_datasets.catalog.site.dataset_page import Card, card
-from my_datasets.catalog.site.jsonld import EXAMPLES, croissant, examples_file, schema_org
-from my_datasets.catalog.site.search_index import Entry, facets, style
-from my_datasets.catalog.templating import UnshowableError, render, static
 from my_datasets.core.progress import OnProgress, Progress, ignore
 from my_datasets.errors import DataDirError
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.storage import addresses
 from my_datasets.storage.regular_files import write_whole
+
+# The size classes, in bytes.
+_SIZES = (
+    (10 << 20, "up to 10 MiB"),
+    (1 << 30, "up to 1 GiB"),
+    (100 << 30, "up to 100 GiB"),
+)
+_LARGER = "larger than 100 GiB"
+_UNKNOWN = "not declared"
+# The maximum number of characters to search in.
+_MOST_WORDS = 2000
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A dataset in the index: its default config, and the pages of its other configs by name."""
+
+    card: Card
+    page: str
+    configs: Mapping[str, str]
+
+    @property
+    def licence(self) -> str:
+        """Its license, for the filter."""
+        return self.card.about.licence or _UNKNOWN
+
+    @property
+    def size(self) -> str:
+        """Its size class, for the filter."""
+        return next((name for most, name in _SIZES if self.card.bytes <= most), _LARGER)
+
+    @property
+    def features(self) -> str:
+        """The names of its features, possibly cut off."""
+        return shortened(", ".join(_unique(one.name for one in self.card.about.features)), 800)
+
+    @property
+    def classes(self) -> str:
+        """The names of its first classes, possibly cut off."""
+        labels = [one for one in self.card.about.features if one.class_names]
+        parts = ", ".join(_unique(name for one in labels for name in one.class_names))
+        is_all = all(one.classes == len(one.class_names) for one in labels)
+        return shortened(parts if is_all else f"{parts}, …", _MOST_WORDS - len(self.features))
+
+    @property
+    def contents(self) -> str:
+        """Its numbers of features and classes, in words."""
+        features = len([one for one in self.card.about.features if one.name])
+        classes = sum(one.classes or 0 for one in self.card.about.features)
+        parts = [_counted(features, "feature", "features"), _counted(classes, "class", "classes")]
+        return ", ".join(filter(None, parts))
+
+
+@dataclass(frozen=True)
+class Facet:
+    """A filter of datasets: its name in HTML, its title, and each value with its count."""
+
+    name: str
+    title: str
+    values: tuple[tuple[str, int], ...]
+
+    @cached_property
+    def _numbers(self) -> Mapping[str, int]:
+        return {value: number for number, (value, _) in enumerate(self.values)}
+
+    def numbers_of(self, entry: Entry) -> tuple[int, ...]:
+        """Returns the numbers of a dataset's values."""
+        return tuple(sorted(self._numbers[value] for value in _values(self.name, entry)))
+
+    def class_of(self, entry: Entry) -> str:
+        """Returns the CSS class of a dataset's values; it contains no data."""
+        return "-".join([f"of-{self.name}", *map(str, self.numbers_of(entry))])
+
+
+def facets(entries: Sequence[Entry]) -> list[Facet]:
+    """Returns the filters."""
+
+    def counted(name: str) -> dict[str, int]:
+        found: dict[str, int] = {}
+        for entry in entries:
+            for value in _values(name, entry):
+                found[value] = found.get(value, 0) + 1
+        return found
+
+    sizes = counted("size")
+    in_order = [*(name for _, name in _SIZES), _LARGER]
+    by_number = sorted(counted("licence").items(), key=lambda one: (-one[1], one[0]))
+    return [
+        Facet("kind", "Kind", tuple(sorted(counted("kind").items()))),
+        Facet("licence", "Licence", tuple(by_number)),
+        Facet("size", "Size", tuple((name, sizes[name]) for name in in_order if name in sizes)),
+    ]
+
+
+def facet_style(some: Sequence[Facet], entries: Sequence[Entry]) -> str:
+    """Returns the CSS that makes filters work without scripts.
+
+    If values of a filter are selected, it hides datasets with none of them. There is one rule for
+    each combination of values that occurs.
+    """
+    rules = []
+    for facet in some:
+        for numbers, name in dict.fromkeys(
+            (facet.numbers_of(entry), facet.class_of(entry)) for entry in entries
+        ):
+            own = ", ".join(f"#{facet.name}-{number}:checked" for number in numbers)
+            rules.append(
+                f'html:not(.has-script) .finder:has([data-facet="{facet.name}"]:checked)'
+                f"{f':not(:has({own}))' if own else ''} .{name} {{ display: none; }}\n"
+            )
+    return "/* How filters work without scripts. */\n" + "".join(rules)
+
+
+def _values(name: str, entry: Entry) -> Iterable[str]:
+    if name == "kind":
+        return _unique(entry.card.about.modalities)
+    return [entry.licence if name == "licence" else entry.size]
+
+
+def _unique(given: Iterable[str]) -> Iterator[str]:
+    yield from dict.fromkeys(filter(None, given))
+
+
+def _counted(count: int, one: str, several: str) -> str:
+    return f"{count:,} {one if count == 1 else several}" if count else ""
+
 
 MARKER = "my-datasets-catalog.json"
 _FORMAT = 1
@@ -33,7 +167,7 @@ class Site:
     """A static site that is being updated; readers find old and new pages, all complete.
 
     Attributes:
-      told: Options to remember for the next update, by name.
+      options: Options to remember for the next update, by name.
     """
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
@@ -43,7 +177,7 @@ class Site:
           DataDirError: The directory holds something else, or cannot be written.
         """
         self._directory = addresses.local_path(directory, "The directory of the site")
-        self._before, self.told = self._known()
+        self._before, self.options = self._known()
         self._written: set[str] = set()
 
     def write(self, path: str, contents: str | bytes) -> None:
@@ -87,7 +221,7 @@ class Site:
         self._mark(self._written)
 
     def _mark(self, files: set[str]) -> None:
-        marker = {"format": _FORMAT, "told": self.told, "files": sorted(files - {MARKER})}
+        marker = {"format": _FORMAT, "told": self.options, "files": sorted(files - {MARKER})}
         self.write(MARKER, json.dumps(marker, indent=0) + "\n")
 
     def _known(self) -> tuple[set[str], dict[str, str]]:
@@ -132,7 +266,7 @@ class Rendered:
 
 
 def write(
-    where: CatalogContents,
+    contents: CatalogContents,
     directory: str | os.PathLike[str],
     *,
     title: str | None = None,
@@ -144,7 +278,7 @@ def write(
     """Generates or updates a site.
 
     Args:
-      where: The datasets.
+      contents: The datasets.
       directory: The output directory.
       title: The title of the site; None to keep it.
       address: The URL of the store to show on pages, if readers use a different one; None to keep
@@ -157,27 +291,27 @@ def write(
       DataDirError: The directory holds something else, or cannot be written.
     """
     site = Site(directory)
-    title = title or site.told.get("title") or "Datasets"
-    address = address or site.told.get("address")
-    site.told = {"title": title, **({"address": address} if address else {})}
-    where = replace(where, origin=address) if address else where
+    title = title or site.options.get("title") or "Datasets"
+    address = address or site.options.get("address")
+    site.options = {"title": title, **({"address": address} if address else {})}
+    contents = replace(contents, origin=address) if address else contents
     site.begin()
     for name in _ASSETS:
         site.write(f"assets/{name}", static(name))
     entries: list[Entry] = []
     problems: dict[str, str] = {}
     done = 0
-    for _, group in itertools.groupby(where.datasets, key=lambda one: one.name):
+    for _, group in itertools.groupby(contents.datasets, key=lambda one: one.name):
         some = list(group)
         pages = {one.config: _page_of(one) for one in some}
         for one in some:
-            made = card(where, one, comparing, with_samples=with_samples)
+            made = card(contents, one, comparing, with_samples=with_samples)
             try:
-                _write_page(site, title, where, made, pages)
+                _write_page(site, title, contents, made, pages)
             except (UnshowableError, *MALFORMED) as error:
                 # Invalid metadata.
                 made = Card(one, one.shown, problem=f"{type(error).__name__}: {error}")
-                _write_page(site, title, where, made, pages)
+                _write_page(site, title, contents, made, pages)
             if made.problem:
                 problems[made.name] = made.problem
             if one.is_default:
@@ -188,14 +322,14 @@ def write(
                     )
                 )
             done += 1
-            report(Progress(f"writing {made.name}", done, len(where.datasets)))
+            report(Progress(f"writing {made.name}", done, len(contents.datasets)))
     found = facets(entries)
-    site.write("assets/facets.css", style(found, entries))
-    index = {"title": title, "root": "", "where": where, "entries": entries, "facets": found}
+    site.write("assets/facets.css", facet_style(found, entries))
+    index = {"title": title, "root": "", "contents": contents, "entries": entries, "facets": found}
     site.write("index.html", render("index.html", index))
     site.finish()
-    versions = sum(len(one.versions) for one in where.datasets)
-    return Rendered(len(where.datasets), versions, problems)
+    versions = sum(len(one.versions) for one in contents.datasets)
+    return Rendered(len(contents.datasets), versions, problems)
 
 
 def _page_of(dataset: Dataset) -> str:
@@ -205,7 +339,7 @@ def _page_of(dataset: Dataset) -> str:
 
 
 def _write_page(
-    site: Site, title: str, where: CatalogContents, made: Card, pages: Mapping[str | None, str]
+    site: Site, title: str, contents: CatalogContents, made: Card, pages: Mapping[str | None, str]
 ) -> None:
     page = pages[made.dataset.config]
     root = "../" * (page.count("/") + 1)
@@ -216,7 +350,7 @@ def _write_page(
         first = examples_file(made)
         if first is not None:
             site.write(f"{page}/{EXAMPLES}", first)
-        described = croissant(where, made, has_examples=first is not None)
+        described = croissant_description(contents, made, has_examples=first is not None)
         if described:
             site.write(f"{page}/croissant.json", described)
     values = {
@@ -224,7 +358,7 @@ def _write_page(
         "has_croissant": bool(described),
         "schema_org": "" if made.problem else htmlsafe_json_dumps(schema_org(made)),
         "root": root,
-        "where": where,
+        "contents": contents,
         "card": made,
         "configs": {name: f"{root}{one}/index.html" for name, one in pages.items()},
     }

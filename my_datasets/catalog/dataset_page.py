@@ -1,5 +1,9 @@
-"""The content of a dataset's page, ready for the template, with code that loads each version."""
+"""The content of a dataset's page: metadata, examples, code that loads it; and its JSON-LD.
 
+The JSON-LD is schema.org and Croissant, for search engines.
+"""
+
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -8,7 +12,8 @@ from pathlib import Path
 from markupsafe import Markup
 
 from my_datasets.catalog.feature_summary import FeatureSummary, in_usual_order, summaries
-from my_datasets.catalog.first_records import beginning
+from my_datasets.catalog.first_records import batch_of, beginning
+from my_datasets.catalog.pages import first_words, prose, web_address
 from my_datasets.catalog.releases import (
     CatalogContents,
     CatalogVersion,
@@ -16,13 +21,15 @@ from my_datasets.catalog.releases import (
     Dataset,
     VersionComparer,
 )
-from my_datasets.catalog.samples import Samples, samples
-from my_datasets.catalog.templating import first_words, prose, web_address
+from my_datasets.catalog.samples import UNREADABLE, Samples, samples
 from my_datasets.core.json_types import JsonObject
-from my_datasets.errors import MyDatasetsError, problem_of
-from my_datasets.exporting.version_summary import About
+from my_datasets.errors import FeatureError, MyDatasetsError, problem_of
+from my_datasets.exporting import descriptions as writing
+from my_datasets.exporting.parquet import of_records
+from my_datasets.exporting.version_summary import About, SummaryFile
 from my_datasets.metadata.content import ShardContent
 from my_datasets.metadata.dataset_info import MALFORMED, Declared
+from my_datasets.metadata.features import Leaf
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.version_metadata import VersionMetadata
 
@@ -35,16 +42,15 @@ _NOT_BY_TENSORFLOW = "array_record"
 
 @dataclass(frozen=True)
 class Snippet:
-    """A piece of code, with the title of its tab, its language, and a note."""
+    """A piece of code, with the title of its tab, and a note."""
 
     title: str
-    language: str
     code: str
     note: str = ""
 
 
 def snippets(
-    where: CatalogContents,
+    contents: CatalogContents,
     dataset: Dataset,
     shown: CatalogVersion,
     split: str,
@@ -53,11 +59,11 @@ def snippets(
     file_format: str = _READ_BY_US,
 ) -> list[Snippet]:
     """Returns code that loads a split of a version; `has_sizes` if its images differ in size."""
-    reference = repr(f"{dataset.full_name}:{shown.version}")
-    origin = repr(where.origin)
+    name = f"{dataset.full_name}:{shown.version}"
+    reference, origin = repr(name), repr(contents.origin)
     options = [f"split={split!r}", f"batch_size={_BATCH}"]
     options += [f"image_size={_SIZE}"] if has_sizes else []
-    if where.is_store:
+    if contents.is_store:
         first = f"version = mds.pull({reference}, {origin})  # once; every byte is verified\n"
         given = ["version", *options]
         loaded = f"mds.load({reference}, store={origin}, split={split!r})"
@@ -67,55 +73,47 @@ def snippets(
         loaded = f"mds.load({reference}, data_dir={origin}, split={split!r})"
     arguments = ", ".join(given)
     # TFDS can read stores in directories and in gs://.
-    by_tfds = "://" not in where.origin or where.origin.startswith("gs://")
+    by_tfds = "://" not in contents.origin or contents.origin.startswith("gs://")
     found = []
     if file_format != _NOT_BY_TENSORFLOW:
         code = (
             f"import my_datasets as mds\n\ntrain = {loaded}\n"
             f"for example in train.take(3):\n    print(example)\n"
         )
-        found.append(Snippet("TensorFlow", "python", code))
+        found.append(Snippet("TensorFlow", code))
     if file_format == _READ_BY_US:
         found += [
             Snippet(
-                "JAX", "python",
+                "JAX",
                 f"import jax\nimport my_datasets as mds\n\n{first}"
                 f"for batch in mds.batches({arguments}):\n    batch = jax.device_put(batch)\n",
                 "No TensorFlow is loaded.",
             ),
             Snippet(
-                "PyTorch", "python",
+                "PyTorch",
                 f"import my_datasets as mds\n\n{first}"
                 f"for batch in mds.torch_loader({arguments}):\n    ...\n",
                 "No TensorFlow is loaded.",
             ),
         ]  # fmt: skip
-    elif where.is_store:
+    elif contents.is_store:
         code = (
             f"import my_datasets as mds\nimport tensorflow_datasets as tfds\n\n{first}"
             f"train = tfds.builder_from_directory(version).as_data_source(split={split!r})\n"
             f"for example in train:\n    ...\n"
         )
-        found.append(Snippet("JAX and PyTorch", "python", code, "NumPy arrays, at random."))
+        found.append(Snippet("JAX and PyTorch", code, "NumPy arrays, at random."))
     if by_tfds:
         load = "data_source" if file_format == _NOT_BY_TENSORFLOW else "load"
         code = (
             f"import tensorflow_datasets as tfds\n\n"
             f"train = tfds.{load}({reference}, data_dir={origin}, split={split!r})\n"
         )
-        found.append(Snippet("TFDS alone", "python", code, "Needs nothing but TFDS."))
-    if where.is_store:
-        code = f"my-datasets pull {_word(reference)} --from {_word(origin)}\n"
-        found.append(Snippet("Command line", "sh", code))
+        found.append(Snippet("TFDS alone", code, "Needs nothing but TFDS."))
+    if contents.is_store:
+        code = f"my-datasets pull {shlex.quote(name)} --from {shlex.quote(contents.origin)}\n"
+        found.append(Snippet("Command line", code))
     return found
-
-
-def _word(quoted: str) -> str:
-    """Quotes a Python string literal for a shell."""
-    import ast
-    import shlex
-
-    return shlex.quote(ast.literal_eval(quoted))
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ class SplitSection:
 class VersionRow:
     """A row in the list of versions, with the changes since the previous one, if any."""
 
-    offered: CatalogVersion
+    available: CatalogVersion
     notes: Markup
     digest: str
     examples: int
@@ -141,7 +139,7 @@ class VersionRow:
 
 @dataclass(frozen=True)
 class Card:
-    """The content of a dataset's page, which shows the version `offered`.
+    """The content of a dataset's page, which shows the version `available`.
 
     Attributes:
       problem: Why the version cannot be shown; else empty.
@@ -150,7 +148,7 @@ class Card:
     """
 
     dataset: Dataset
-    offered: CatalogVersion
+    available: CatalogVersion
     problem: str = ""
     about: About = field(default_factory=lambda: About("", ""))
     supervised: str = ""
@@ -170,7 +168,7 @@ class Card:
     @property
     def reference(self) -> str:
         """The full name with config and version."""
-        return f"{self.name}:{self.offered.version}"
+        return f"{self.name}:{self.available.version}"
 
     @cached_property
     def description(self) -> Markup:
@@ -183,7 +181,7 @@ class Card:
         return first_words(self.about.description, self.dataset.name)
 
     @property
-    def is_told(self) -> bool:
+    def is_summarized(self) -> bool:
         """Whether the summary is the whole description."""
         text = " ".join(self.about.description.split()).removeprefix(f"# {self.dataset.name} ")
         return text == self.summary
@@ -211,7 +209,7 @@ class Card:
 
 
 def card(
-    where: CatalogContents,
+    contents: CatalogContents,
     dataset: Dataset,
     comparing: VersionComparer | None,
     *,
@@ -225,13 +223,13 @@ def card(
     if shown.path is None:
         return Card(dataset, shown, problem=shown.message or "It cannot be read.")
     try:
-        return _card(where, dataset, shown, shown.path, comparing, with_samples=with_samples)
+        return _card(contents, dataset, shown, shown.path, comparing, with_samples=with_samples)
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         return Card(dataset, shown, problem=f"{type(error).__name__}: {problem_of(error)}")
 
 
 def _card(
-    where: CatalogContents,
+    contents: CatalogContents,
     dataset: Dataset,
     shown: CatalogVersion,
     path: Path,
@@ -260,7 +258,7 @@ def _card(
         " → ".join(map(str, names)), splits,
         tuple(summaries(manifest.statistics if manifest else {})), shown_examples,
         tuple(_versions(dataset, info, comparing)),
-        tuple(snippets(where, dataset, shown, filled[0] if filled else "train",
+        tuple(snippets(contents, dataset, shown, filled[0] if filled else "train",
                        has_sizes=has_sizes, file_format=declared.file_format)),
         manifest, metadata.blocked_reason or "",
     )  # fmt: skip
@@ -295,24 +293,90 @@ def _splits(info: JsonObject, declared: Declared, manifest: Manifest | None) -> 
 def _versions(
     dataset: Dataset, info: JsonObject, comparing: VersionComparer | None
 ) -> list[VersionRow]:
-    rows = []
     older = [*dataset.versions[1:], None]
-    for one, before in zip(dataset.versions, older, strict=True):
-        changes = comparing.changes(before, one) if comparing and before else None
-        rows.append(_version(one, info, changes))
-    return rows
+    return [
+        _version(one, info, comparing.changes(before, one) if comparing and before else None)
+        for one, before in zip(dataset.versions, older, strict=True)
+    ]
 
 
-def _version(offered: CatalogVersion, newest: JsonObject, changes: Changes | None) -> VersionRow:
-    notes = newest.get("releaseNotes", {}).get(str(offered.version), "")
+def _version(available: CatalogVersion, newest: JsonObject, changes: Changes | None) -> VersionRow:
+    notes = newest.get("releaseNotes", {}).get(str(available.version), "")
     digest, examples = "", 0
     try:
-        if offered.path is not None:
-            own = VersionMetadata(offered.path)
-            notes = own.info.get("releaseNotes", {}).get(str(offered.version), "") or notes
+        if available.path is not None:
+            own = VersionMetadata(available.path)
+            notes = own.info.get("releaseNotes", {}).get(str(available.version), "") or notes
             examples = sum(one.examples for some in own.declared.splits.values() for one in some)
             content = own.manifest.content if own.manifest else None
             digest = content.digest if content else ""
     except (MyDatasetsError, OSError, *MALFORMED) as error:
         notes = f"It cannot be read: {problem_of(error)}"
-    return VersionRow(offered, prose(str(notes)), digest, examples, changes)
+    return VersionRow(available, prose(str(notes)), digest, examples, changes)
+
+
+EXAMPLES = "samples/examples.parquet"
+# The maximum size of examples.
+_MOST_EXAMPLES_BYTES = 4 << 20
+
+
+def schema_org(card: Card) -> dict[str, object]:
+    """Returns a dataset as https://schema.org/Dataset, for search engines."""
+    about = card.about
+    found: dict[str, object] = {
+        "@context": "https://schema.org/",
+        "@type": "Dataset",
+        "name": card.name,
+        "description": card.summary or card.name,
+        "version": about.version,
+        "license": about.licence,
+        "citation": about.citation,
+        "url": card.homepages[0] if card.homepages else "",
+        "datePublished": about.published,
+        "keywords": list(about.modalities),
+        "variableMeasured": [one.name for one in about.features if one.name][:50],
+        "size": f"{card.bytes} B",
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def examples_file(card: Card) -> bytes | None:
+    """Returns the first examples as a Parquet file; None if they are unavailable."""
+    path, first = card.available.path, card.samples.first
+    if path is None or first is None:
+        return None
+    try:
+        return of_records(path, batch_of(first.records()), _MOST_EXAMPLES_BYTES)
+    except (*UNREADABLE, *MALFORMED):
+        return None
+
+
+def croissant_description(contents: CatalogContents, card: Card, *, has_examples: bool) -> str:
+    """Returns a dataset's Croissant description; "" if Croissant cannot express it.
+
+    `has_examples` says whether a file with the first examples is beside it.
+    """
+    leaves: list[Leaf] = []
+    if has_examples and card.available.path is not None:
+        leaves = VersionMetadata(card.available.path).known_leaves or []
+    about = replace(
+        card.about, name=card.name, files=tuple(_summary_files(contents, card)), urls=card.homepages
+    )
+    try:
+        made = writing.croissant(
+            about, leaves, includes=EXAMPLES if leaves else "",
+            records=f"The first examples of {card.samples.split}.",
+        )  # fmt: skip
+    except FeatureError:
+        return ""
+    return writing.as_text(made)
+
+
+def _summary_files(contents: CatalogContents, card: Card) -> Iterator[SummaryFile]:
+    config = f"{card.dataset.config}/" if card.dataset.config else ""
+    folder = f"{card.dataset.name}/{config}{card.available.version}"
+    origin = contents.origin.rstrip("/")
+    if not (web_address(origin) or origin.startswith(("gs://", "s3://", "/"))):
+        origin = "."
+    for one in card.shards:
+        yield SummaryFile(one.name, f"{origin}/{folder}/{one.name}", one.bytes, one.sha256)

@@ -1,1 +1,0 @@
-"""The static site: its pages, search index and directory."""
