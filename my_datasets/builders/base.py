@@ -24,16 +24,17 @@ from my_datasets.builders import (
     build_job,
     code_fingerprint,
     download_manager,
+    from_directory,
     manifest_writer,
     on_beam,
-    refusals,
     remote_build,
 )
 from my_datasets.builders.build_job import ProgressBar
 from my_datasets.builders.code_fingerprint import fingerprint
-from my_datasets.builders.download_cache import DownloadPlan
-from my_datasets.builders.encode.nested_columns import check_readable
+from my_datasets.builders.download_manager import DownloadPlan
+from my_datasets.builders.encode.scalar_columns import check_readable
 from my_datasets.builders.remote_build import PrepareOptions
+from my_datasets.builders.source_code import source_file
 from my_datasets.building import disk_space, staging
 from my_datasets.building.engines import local
 from my_datasets.building.journal import Journal
@@ -44,7 +45,13 @@ from my_datasets.core import interruption
 from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import reference_to
 from my_datasets.dependencies import missing_dependency
-from my_datasets.errors import BuilderError, DataDirError, OverwriteError, SourceError
+from my_datasets.errors import (
+    BuilderError,
+    DataDirError,
+    DuplicateBuilderError,
+    OverwriteError,
+    SourceError,
+)
 from my_datasets.metadata import layout, recorded_files
 from my_datasets.metadata.dataset_info import essentials
 from my_datasets.metadata.manifest import Manifest
@@ -91,12 +98,17 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             if registry is None:
                 raise
             twin = registry[cls.name]
-            place = refusals.source_file
             is_copy = inspect.isabstract(cls) and registry is registries[0]
-            if is_copy and (place(twin), twin.__name__) == (place(cls), cls.__name__):
+            if is_copy and (source_file(twin), twin.__name__) == (source_file(cls), cls.__name__):
                 return  # the original is already registered
-            if (place(twin), twin.__qualname__) != (place(cls), cls.__qualname__):
-                raise refusals.two_of_a_name(cls.name, twin, cls) from None
+            if (source_file(twin), twin.__qualname__) != (source_file(cls), cls.__qualname__):
+                raise DuplicateBuilderError(
+                    f"Two builders are called {cls.name!r}.",
+                    f"Registered first: {_described(twin)}",
+                    f"Registered then: {_described(cls)}",
+                    fix="rename one of them; the name comes from the module "
+                    "<name>_dataset_builder.py or from the class",
+                ) from None
             # The same file under two module names, or reloaded: use the latest code.
             registry[cls.name] = cls
 
@@ -171,7 +183,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
           ChecksumError: The file's size or SHA-256 differs from the recorded one.
         """
         records = [info for info in (self.url_infos or {}).values() if info.filename == name]
-        source = refusals.source_file(type(self))
+        source = source_file(type(self))
         if source is None or not records:
             raise SourceError(
                 f"The builder of {self.name!r} reads {name} without a recorded checksum.",
@@ -258,7 +270,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if version_dir.exists() and not overwrite:
             # Metadata updates also get here. Takes no lock: the data may be on a read-only disk.
             staging.remove_leftovers(version_dir)
-            refusals.check_whole(version_dir, reference_to(self))
+            from_directory.check_whole(version_dir, reference_to(self))
             code_fingerprint.refuse_stale(self, options["download_config"], self._build_options)
             super().download_and_prepare(**options)
             if options["download_config"].download_mode is tfds.GenerateMode.UPDATE_DATASET_INFO:
@@ -282,7 +294,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                     options["file_format"], override=True, override_if_initialized=True
                 )
             # Otherwise another process built it while this one waited.
-            refusals.check_whole(version_dir, reference_to(self))
+            from_directory.check_whole(version_dir, reference_to(self))
             self.info.read_from_directory(self.data_dir)
             if not overwrite:
                 code_fingerprint.refuse_stale(self, options["download_config"], self._build_options)
@@ -296,7 +308,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             return self._build_pcollection(*args, **kwargs)
         raise BuilderError(
             f"The builder of {self.name!r} has no _generate_examples.",
-            f"Its source is {refusals.source_file(type(self))}.",
+            f"Its source is {source_file(type(self))}.",
             fix="define it, or return sources from _split_generators",
         )
 
@@ -510,7 +522,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         except ValueError as error:
             raise BuilderError(
                 f"The builder of {self.name!r} has no version.",
-                f"Its source is {refusals.source_file(type(self))}.",
+                f"Its source is {source_file(type(self))}.",
                 fix="add to the class VERSION = tfds.core.Version('1.0.0')",
             ) from error
         offer = available_versions.of_builder(self)
@@ -528,7 +540,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         """Returns the root and the version's directory; checks the metadata TFDS reads next."""
         root, directory = super()._build_data_dir(given_data_dir)
         if not addresses.is_remote(directory):
-            refusals.check_prepared(Path(directory), self.name, str(self.version))
+            from_directory.check_prepared(Path(directory), self.name, str(self.version))
         return root, directory
 
     @property
@@ -540,7 +552,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     @tfds.core.utils.classproperty
     @classmethod
     def _checksums_path(cls) -> epath.Path | None:
-        source = refusals.source_file(cls)
+        source = source_file(cls)
         if source is not None and resources.is_packaged(source):
             return epath.Path(resources.checksums_path(cls.name))
         return super()._checksums_path
@@ -558,3 +570,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
 
     def _log_download_done(self) -> None:
         _LOGGER.info("Built %s", self.info.full_name)
+
+
+def _described(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__} ({source_file(cls) or 'typed in'})"

@@ -24,11 +24,58 @@ from my_datasets.errors import (
 )
 from my_datasets.metadata import layout
 from my_datasets.metadata.content import check_labels
-from my_datasets.metadata.dataset_info import dataset_info
+from my_datasets.metadata.dataset_info import Declared, dataset_info
 from my_datasets.metadata.feature_classes import read_features
 from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.printable import clipped
 from my_datasets.storage import addresses
+
+_REBUILD = "delete {0}, or move it elsewhere, and build the version again"
+
+
+def check_whole(version_dir: Path, reference: str) -> None:
+    """Checks that a directory contains a complete version.
+
+    Args:
+      version_dir: The directory.
+      reference: The reference that builds it, for the error message.
+
+    Raises:
+      IncompleteVersionError: The version is not complete.
+    """
+    if not layout.is_prepared(version_dir):
+        raise IncompleteVersionError(
+            f"{version_dir} exists, but is not a complete prepared version.",
+            f"Expected in it: {' and '.join(layout.METADATA_FILES)}",
+            fix=f"my-datasets build {reference} --overwrite rebuilds it in place",
+        )
+
+
+def check_prepared(version_dir: Path, name: str, version: str) -> None:
+    """Checks that TFDS can read the metadata in the directory of a builder's version.
+
+    Raises:
+      IncompleteVersionError: `dataset_info.json` is damaged, or describes another dataset or
+        version.
+    """
+    try:
+        declared = Declared.read(version_dir).name
+    except FileNotFoundError:
+        return
+    except IncompleteVersionError as error:
+        if isinstance(error.__cause__, NotADirectoryError):  # which the build itself reports
+            return
+        raise IncompleteVersionError(
+            f"{version_dir}/dataset_info.json cannot be read.",
+            f"Found: {error.__cause__}",
+            fix=_REBUILD.format(version_dir),
+        ) from error
+    found_name, _, found_version = declared.partition(":")
+    if (found_name.partition("/")[0], found_version) != (name, version):
+        raise IncompleteVersionError(
+            f"{version_dir}/dataset_info.json describes {declared}, not {name}:{version}.",
+            fix=_REBUILD.format(version_dir),
+        )
 
 
 def check_metadata(version_dir: Path) -> None:

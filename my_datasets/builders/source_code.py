@@ -10,6 +10,7 @@ import builtins
 import functools
 import hashlib
 import importlib.util
+import inspect
 import os
 import sys
 import time
@@ -349,6 +350,14 @@ class SourceCode:
         if is_module:
             self._waiting.append((base, ""))
             self._follow((inner, None), rest)
+
+
+def source_file(cls: type) -> Path | None:
+    """Returns the file that defines a class; None for one typed into an interpreter."""
+    try:
+        return Path(inspect.getfile(cls)).resolve()
+    except (TypeError, OSError):
+        return None
 
 
 def is_framework(name: str) -> bool:

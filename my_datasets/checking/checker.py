@@ -11,8 +11,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Protocol
 
-from my_datasets.checking import source_check
-from my_datasets.checking.target import CheckTarget, find
+from my_datasets.checking import builder_files
+from my_datasets.checking.builder_files import CheckTarget, find
 from my_datasets.core.issue import Issue, Severity
 
 # Issues that prevent running a builder: a run would report them again, less clearly.
@@ -68,8 +68,8 @@ def check(name_or_path: str, *, timeout: float = 60.0, launch: Launch = new_proc
     subject = find(name_or_path)
     if isinstance(subject, Issue):
         return [subject]
-    issues = list(source_check.source_issues(subject))
-    issues += source_check.docs_issues(subject, _valid_tags())
+    issues = list(builder_files.source_issues(subject))
+    issues += builder_files.docs_issues(subject, _valid_tags())
     if not any(_stops(issue) for issue in issues):
         issues += _behavior(subject, timeout, launch)
     known = dict.fromkeys(issues)

@@ -27,11 +27,10 @@ import pyarrow.parquet as pq
 from my_datasets import sources
 from my_datasets.records import tfrecord
 from my_datasets.scaffolding.formats import FOLDERS, files_of
-from my_datasets.scaffolding.inspection import Inspection
-from my_datasets.scaffolding.personal_data import scrambled
+from my_datasets.scaffolding.inspection import Inspection, scrambled
+from my_datasets.sources import archives
 from my_datasets.sources.databases import quoted, sqlite_uri
-from my_datasets.sources.files import archives
-from my_datasets.sources.files.file import SourceFile
+from my_datasets.sources.file import SourceFile
 from my_datasets.sources.records import examples
 
 # Longest side of images and frames in pixels; samples per recording; frames per video.

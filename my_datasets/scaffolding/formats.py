@@ -15,8 +15,8 @@ from my_datasets import sources
 from my_datasets.building.units import InvalidValue
 from my_datasets.errors import SourceError
 from my_datasets.sources.databases import quoted, sqlite_uri
-from my_datasets.sources.files.file import CODECS, SourceFile
-from my_datasets.sources.files.folders import files
+from my_datasets.sources.file import CODECS, SourceFile
+from my_datasets.sources.folders import files
 
 # The kinds, with their file extensions.
 _ENDINGS = {

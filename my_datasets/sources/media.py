@@ -19,8 +19,8 @@ from my_datasets.building.units import InvalidValue
 from my_datasets.core.arrays import Array
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import SourceError
-from my_datasets.sources.files.file import SourceFile
-from my_datasets.sources.files.folders import LARGEST_FILE, Where, caused, files, folder
+from my_datasets.sources.file import SourceFile
+from my_datasets.sources.folders import LARGEST_FILE, Where, caused, files, folder
 from my_datasets.sources.source import Source
 
 if TYPE_CHECKING:

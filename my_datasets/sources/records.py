@@ -12,8 +12,8 @@ import pyarrow as pa
 from my_datasets.building.units import InvalidValue
 from my_datasets.errors import SourceError
 from my_datasets.records import tfrecord
-from my_datasets.sources.files.file import SourceFile
-from my_datasets.sources.files.folders import Where, files
+from my_datasets.sources.file import SourceFile
+from my_datasets.sources.folders import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import Rows, check_key, stored_schema
 

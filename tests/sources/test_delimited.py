@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from my_datasets import sources
 from my_datasets.errors import SourceError
-from my_datasets.sources.files import file as seekable
-from my_datasets.sources.files.folders import files
-from my_datasets.sources.tables import text_rows
+from my_datasets.sources import file as seekable
+from my_datasets.sources import text_rows
+from my_datasets.sources.folders import files
 from tests.sources.reading import misfit, rows_of, strings
 
 # No lone carriage returns: to pyarrow they end a row, as a newline does.
@@ -181,9 +181,9 @@ def test_rows_that_cannot_be_read_are_told_one_by_one(tmp_path, monkeypatch, pie
 
 
 def test_a_later_value_of_another_type_names_the_guess(tmp_path, monkeypatch):
-    from my_datasets.sources.tables import delimited
+    from my_datasets.sources import text_formats
 
-    monkeypatch.setattr(delimited, "_SAMPLE", 8)
+    monkeypatch.setattr(text_formats, "_SAMPLE", 8)
     path = tmp_path / "file.csv"
     path.write_text("id,x\n1,1\n2,2\n3,2.5\n", "utf-8")
     _, misfits = rows_of(sources.csv(path))

@@ -12,16 +12,22 @@ import numpy as np
 import pyarrow as pa
 import tensorflow_datasets as tfds
 
-from my_datasets.builders.encode.column import ColumnEncoder, Values, is_constant
+from my_datasets.builders.encode.column import (
+    ColumnEncoder,
+    Values,
+    is_constant,
+    located,
+    raise_if_not_of_the_example,
+)
 from my_datasets.builders.encode.media_columns import AudioEncoder, ImageEncoder
-from my_datasets.builders.encode.nested_columns import ListEncoder, OptionalEncoder
 from my_datasets.builders.encode.scalar_columns import (
     LabelEncoder,
+    ListEncoder,
     NumberEncoder,
+    OptionalEncoder,
     TextEncoder,
     is_text,
 )
-from my_datasets.builders.encode.validation_errors import located, raise_if_not_of_the_example
 from my_datasets.building.units import InvalidValue
 from my_datasets.records import tfrecord
 from my_datasets.records.tf_example import encoding

@@ -95,9 +95,8 @@ def command(
     Example: my-datasets new titanic --from titanic.csv --label survived --package ours --yes
     """
     quiet_tensorflow()
-    from my_datasets.scaffolding import project
     from my_datasets.scaffolding.code import SplitCode
-    from my_datasets.scaffolding.scaffold import inspect_raw_data, scaffold
+    from my_datasets.scaffolding.scaffold import inspect_raw_data, places, scaffold
 
     if folds and (split or stratify):
         raise click.UsageError("--folds cannot be combined with --split or --stratify.")
@@ -105,7 +104,7 @@ def command(
         raise click.UsageError(
             "--group and --stratify need shares, such as --split train=0.8,test=0.2"
         )
-    project.places(name, package)
+    places(name, package)
     scratch = context.with_resource(tempfile.TemporaryDirectory())
     column = split if isinstance(split, str) else None
     found, local, fetched = inspect_raw_data(

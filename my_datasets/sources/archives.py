@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from my_datasets.core.processes import cached_per_process
 from my_datasets.errors import SourceError
-from my_datasets.sources.files.file import SourceFile
+from my_datasets.sources.file import SourceFile
 from my_datasets.storage.file_systems import buffered, file_system
 
 if TYPE_CHECKING:

@@ -20,8 +20,8 @@ import tensorflow_datasets as tfds
 
 from my_datasets.building.units import InvalidValue
 from my_datasets.errors import SourceError
-from my_datasets.sources.files import archives
-from my_datasets.sources.files.file import CODECS, SourceFile
+from my_datasets.sources import archives
+from my_datasets.sources.file import CODECS, SourceFile
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import Rows
 from my_datasets.storage.file_systems import file_system

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from my_datasets.core.arrays import Array
 from my_datasets.errors import SourceError
-from my_datasets.sources.files.file import SourceFile
-from my_datasets.sources.files.folders import Where, files
+from my_datasets.sources.file import SourceFile
+from my_datasets.sources.folders import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import Rows, check_key, stored, stored_schema, with_nulls
 from my_datasets.storage.file_systems import buffered

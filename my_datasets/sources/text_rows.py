@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from my_datasets.building.units import InvalidValue
 from my_datasets.errors import SourceError
-from my_datasets.sources.files.file import SourceFile
+from my_datasets.sources.file import SourceFile
 from my_datasets.sources.types import Rows
 
 if TYPE_CHECKING:
