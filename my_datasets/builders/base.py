@@ -129,7 +129,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     # The version being replaced; an overwriting build keeps its unfinished work next to it.
     _replaces: Path | None = None
     # Where workers exchange files when a version is built for an object store.
-    _where: "on_beam.WorkspaceLocation | None" = None
+    _workspace: "on_beam.WorkspaceLocation | None" = None
     _build_options: BuildOptions = BuildOptions()
 
     def __init__(self, *, data_dir: epath.PathLike | None = None, **kwargs: object) -> None:
@@ -233,12 +233,10 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             temporary files.
           MyDatasetsError: The builder or its input is invalid; see `my_datasets.errors`.
         """
-        self._build_options = build_options or BuildOptions()
-        if self._build_options.on_error is None:
-            self._build_options = dataclasses.replace(self._build_options, on_error=self.ON_ERROR)
-        if self._build_options.report is None:
-            bar = ProgressBar()
-            self._build_options = dataclasses.replace(self._build_options, report=bar)
+        how = build_options or BuildOptions()
+        how = self._build_options = dataclasses.replace(
+            how, on_error=how.on_error or self.ON_ERROR, report=how.report or ProgressBar()
+        )
         if download_dir is not None:
             download_dir = addresses.path_or_address(download_dir, "download_dir")
         options: PrepareOptions = {
@@ -253,14 +251,14 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if overwrite or not self.data_path.exists():
             version_select.check_buildable(self)
         is_remote = addresses.is_remote(self.data_dir)
-        url = self._build_options.destination
+        url = how.destination
         if url is not None or is_remote:
             if is_remote and not overwrite and layout.is_prepared(self.data_path):
                 super().download_and_prepare(**options)
                 return
             if not is_remote:
                 options["download_dir"] = download_dir or self.data_dir_root / "downloads"
-            how = dataclasses.replace(self._build_options, destination=None)
+            how = dataclasses.replace(how, destination=None)
             with interruption.raising(), interruption.with_note("Finished work is kept."):
                 remote_build.build(self, url or os.fspath(self.data_dir_root), options, how)
             return
@@ -271,7 +269,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             # Metadata updates also get here. Takes no lock: the data may be on a read-only disk.
             staging.remove_leftovers(version_dir)
             from_directory.check_whole(version_dir, reference_to(self))
-            code_fingerprint.refuse_stale(self, options["download_config"], self._build_options)
+            code_fingerprint.refuse_stale(self, options["download_config"], how)
             super().download_and_prepare(**options)
             if options["download_config"].download_mode is tfds.GenerateMode.UPDATE_DATASET_INFO:
                 manifest_writer.renew_copy(version_dir)
@@ -297,7 +295,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             from_directory.check_whole(version_dir, reference_to(self))
             self.info.read_from_directory(self.data_dir)
             if not overwrite:
-                code_fingerprint.refuse_stale(self, options["download_config"], self._build_options)
+                code_fingerprint.refuse_stale(self, options["download_config"], how)
 
     def _generate_examples(self, *args: Any, **kwargs: Any) -> Any:
         """Yields `(key, example)` pairs; only needed if `_split_generators` calls it."""
@@ -341,26 +339,25 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if download_config.max_examples_per_split == 0:
             return
         check_readable(self.info.features, self.name)
-        by_tfds = super()._download_and_prepare
+        options = self._build_options
         downloads = download_manager.DownloadManager(
-            dl_manager, self._download_plan(dl_manager, download_config)
+            dl_manager, self._download_plan(dl_manager, download_config, options.mirrors)
         )
         if self.info.file_format not in build_job.ENGINE_FORMATS:
-            by_tfds(dl_manager=downloads, download_config=download_config)
+            super()._download_and_prepare(dl_manager=downloads, download_config=download_config)
             return
-        options = self._build_options
-        manifest_writer.check_constraints(self, self.CONSTRAINTS)
+        manifest_writer.check_constraints(self)
         if type(self.info.metadata) is tfds.core.BeamMetadataDict:
             self.info._metadata = on_beam.BeamMetadata(self.info.metadata)
         beam = on_beam.BeamBuild(self._split_generators, download_config, options)
         generators = self._split_generators(downloads, **beam.arguments)
         inputs = build_job.split_inputs(generators, self)
         job = build_job.job(
-            inputs=build_job.splits_to_build(inputs, options),
-            info=self.info,
-            config=download_config,
-            options=options,
-            shard_name=self._shard_name,
+            build_job.splits_to_build(inputs, options),
+            self.info,
+            download_config,
+            options,
+            self._shard_name,
         )
         made_by = fingerprint(self)
         target = Path(self.data_dir)
@@ -377,16 +374,15 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         )
         try:
             if beam.is_wanted(job, self.info.metadata):
-                wanted = manifest_writer.wanted(self, self.CONSTRAINTS)
-                module = type(self).__module__
+                examination = manifest_writer.examination(self)
                 results = beam.build(
-                    job, self._where, work, identity, target, module, self.info.file_format.value,
-                    wanted, self.info.metadata, self._process_pipeline_result,
+                    self, job, self._workspace, work, identity, target, examination,
+                    self._process_pipeline_result,
                 )  # fmt: skip
             else:
                 with Journal(work, identity, resume=options.resume) as journal:
                     results = local.build(job, options, journal, target)
-                wanted = manifest_writer.wanted(self, self.CONSTRAINTS)
+                examination = manifest_writer.examination(self)
             self.info.set_splits(build_job.split_infos(results, self._get_filename_template))
             # Written now because the manifest records it and the version gate compares it. TFDS
             # writes it all at the end, and saves `info.metadata` only then, once: saving may
@@ -397,7 +393,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             if licence := self.info.redistribution_info.license:
                 license_path(target).write_text(licence)
             content, statistics = manifest_writer.examined(
-                target, results, work / "examined", wanted, options, beam.findings
+                target, results, work / "examined", examination, options, beam.findings
             )
         finally:
             beam.close()
@@ -453,8 +449,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             )
         config = tfds.download.DownloadConfig()
         manager = self._make_download_manager(download_dir, config)
-        options = BuildOptions(mirrors=mirrors or {})
-        plan = self._download_plan(manager, config, options)
+        plan = self._download_plan(manager, config, mirrors or {})
         recorder = download_manager.ChecksumRecorder(manager, plan)
         try:
             self._split_generators(recorder)
@@ -467,13 +462,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         self,
         manager: tfds.download.DownloadManager,
         config: tfds.download.DownloadConfig,
-        options: BuildOptions | None = None,
+        preferred: Mapping[str, Sequence[str]],
     ) -> DownloadPlan:
         return DownloadPlan(
             dataset=self.name,
             records={**checksums.get_all_url_infos(), **(self.url_infos or {})},
             mirrors=self.MIRRORS,
-            preferred=(options or self._build_options).mirrors,
+            preferred=preferred,
             manual_dir=epath.Path(config.manual_dir or manager.download_dir / "manual"),
             at_once=config.override_max_simultaneous_downloads or self.MAX_SIMULTANEOUS_DOWNLOADS,
             verify_ssl=config.verify_ssl,

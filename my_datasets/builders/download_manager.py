@@ -69,11 +69,6 @@ class DownloadPlan:
         found = [*_moved(url, self.preferred), url, *_moved(url, self.mirrors)]
         return list(dict.fromkeys(found))
 
-    @property
-    def fix(self) -> str:
-        """Returns the command that accepts a changed file."""
-        return f"accept it with my-datasets checksums {self.dataset} --update"
-
 
 def _moved(url: str, mirrors: Mapping[str, Sequence[str]]) -> Iterator[str]:
     # The longest prefix is the most specific.
@@ -96,7 +91,7 @@ def fetch_all(
     checked: bool,
     is_missing: Callable[[str], bool] = lambda _: True,
 ) -> None:
-    """Fetches files concurrently, with a progress bar.
+    """Fetches files concurrently into their folders, with a progress bar.
 
     Args:
       folders: The folder for each file, by address.
@@ -104,10 +99,6 @@ def fetch_all(
       put: Called with the address and the file when a file is complete, one call at a time.
       checked: Whether to verify the files against the recorded checksums.
       is_missing: Returns whether a file is still missing, as another process may have fetched it.
-
-    Raises:
-      DownloadError: A file could not be downloaded; completed downloads are kept.
-      ChecksumError: A file differs from the recorded one.
     """
     if not folders:
         return
@@ -138,15 +129,14 @@ def fetch_all(
                     verify_ssl=plan.verify_ssl,
                     patience=plan.patience,
                     on_bytes=report,
-                    fix=plan.fix,
+                    fix=f"accept it with my-datasets checksums {plan.dataset} --update",
                 )
                 with lock:
                     put(url, fetched)
 
         with ThreadPoolExecutor(min(plan.at_once or _AT_ONCE, len(folders))) as pool:
             try:
-                for task in [pool.submit(get, url) for url in folders]:
-                    task.result()
+                list(pool.map(get, folders))
             except BaseException:
                 pool.shutdown(wait=False, cancel_futures=True)  # lets running downloads finish
                 raise
@@ -268,8 +258,7 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
         if type(self.__wrapped__).download is not _BY_TFDS:
             return  # a test or a subclass downloads in its own way
         # Keyed by address: duplicates are downloaded once.
-        wanted = {item.url: item for item in flat_resources(url_or_urls)}
-        missing = {url: item for url, item in wanted.items() if self._is_missing(item)}
+        missing = {item.url: item for item in flat_resources(url_or_urls) if self._is_missing(item)}
         plan = self._self_plan
 
         def put(url: str, fetched: FetchedFile) -> None:
@@ -294,7 +283,9 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
         if expected is None:
             cached = [folder / resource.get_dl_fname(item.url) for folder in self._folders(item)]
             return not any(map(resource.is_locally_cached, cached))
-        if self.register_checksums or self._is_got_by_hand(expected):
+        directory = self._self_plan.manual_dir
+        is_manual = directory and expected.filename and (directory / expected.filename).exists()
+        if self.register_checksums or is_manual:
             return False
         for folder in self._folders(item):
             named = folder / resource.get_dl_fname(item.url, expected.checksum)
@@ -306,12 +297,6 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
                 if (info.get("checksum"), info.get("size")) == (expected.checksum, expected.size):
                     return False
         return True
-
-    def _is_got_by_hand(self, expected: checksums.UrlInfo) -> bool:
-        directory = self._self_plan.manual_dir
-        if directory is None or not expected.filename:
-            return False
-        return bool((directory / expected.filename).exists())
 
     def _folders(self, item: tfds.download.Resource) -> list[epath.Path]:
         """Returns where TFDS looks for a file: the dataset's folder and the legacy location."""
@@ -335,16 +320,17 @@ class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[type-arg]
     def download(self, url_or_urls: Urls) -> "Nested[epath.Path]":
         """Downloads files, and returns their paths, nested as the addresses are."""
         plan = self._self_plan
-        wanted = {item.url: item for item in flat_resources(url_or_urls)}
         top = epath.Path(self.download_dir) / plan.dataset
-        folders = {url: top / item.relative_download_dir for url, item in wanted.items()}
+        folders = {
+            item.url: top / item.relative_download_dir for item in flat_resources(url_or_urls)
+        }
         paths: dict[str, epath.Path] = {}
 
         def put(url: str, fetched: FetchedFile) -> None:
             info, paths[url] = into_cache(folders[url], url, fetched, plan.dataset, fetched.sha256)
             self._self_found[url] = info
 
-        others = sorted(url for url in wanted if not is_ours(url))
+        others = sorted(url for url in folders if not is_ours(url))
         if others:
             raise SourceError(
                 f"{others[0]} is not an HTTP address, so its checksum cannot be recorded here.",

@@ -34,15 +34,7 @@ _REBUILD = "delete {0}, or move it elsewhere, and build the version again"
 
 
 def check_whole(version_dir: Path, reference: str) -> None:
-    """Checks that a directory contains a complete version.
-
-    Args:
-      version_dir: The directory.
-      reference: The reference that builds it, for the error message.
-
-    Raises:
-      IncompleteVersionError: The version is not complete.
-    """
+    """Raises `IncompleteVersionError` unless the directory of a version is complete."""
     if not layout.is_prepared(version_dir):
         raise IncompleteVersionError(
             f"{version_dir} exists, but is not a complete prepared version.",
@@ -189,20 +181,20 @@ def _from_code(
 ) -> tfds.core.DatasetBuilder:
     """Returns a builder whose features come from code; TFDS reads the prepared metadata."""
     try:
-        made = code(**given)
+        builder = code(**given)
     except MyDatasetsError:
         raise
     except Exception:
         # TFDS reads the metadata of a prepared version here, and may have failed because of it.
-        wanted = str(given.get("version") or code.VERSION)
+        version = str(given.get("version") or code.VERSION)
         for root in file_utils.list_data_dirs(given.get("data_dir")):
             for one in layout.prepared_versions_of(addresses.as_path(root) / code.name):
-                if str(one.version) == wanted:
+                if str(one.version) == version:
                     dataset_info(one.path)
         raise
-    if layout.is_prepared(made.data_path):
-        dataset_info(addresses.as_path(made.data_dir))
-    return made
+    if layout.is_prepared(builder.data_path):
+        dataset_info(addresses.as_path(builder.data_dir))
+    return builder
 
 
 @contextmanager

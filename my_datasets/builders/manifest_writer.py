@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download import checksums
@@ -29,9 +30,12 @@ from my_datasets.metadata.dataset_info import Declared, essentials
 from my_datasets.metadata.feature_classes import register_classes_of
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.version_metadata import VersionMetadata
-from my_datasets.statistics import constraints as declared_of
+from my_datasets.statistics import constraints
 from my_datasets.statistics.constraints import Constraint
 from my_datasets.statistics.feature import FeatureStatistics
+
+if TYPE_CHECKING:
+    from my_datasets.builders.base import Builder
 
 # Query parameters that hold credentials.
 _SECRET = re.compile(r"token|signature|^sig$|credential|secret|password|^key$|api_?key|^se$", re.I)
@@ -45,26 +49,21 @@ Findings = Callable[[str, Path], PartResult]
 _AT_ONCE = 16
 
 
-def check_constraints(
-    builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]
-) -> None:
-    """Checks, before anything is built, that a builder's constraints can apply to its features.
-
-    Raises:
-      BuilderError: A constraint cannot apply.
-    """
-    if not declared:
+def check_constraints(builder: "Builder") -> None:
+    """Raises `BuilderError` if a builder's constraints cannot apply to its features."""
+    if not builder.CONSTRAINTS:
         return
     with _saved_features(builder) as directory:
         leaves = schema.leaves_of(VersionMetadata(directory).tree)
     features = [FeatureStatistics(leaf) for leaf in leaves]
-    declared_of.check_declared(declared, features, builder.name)
+    constraints.check_declared(builder.CONSTRAINTS, features, builder.name)
 
 
-def wanted(builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]) -> Examination:
+def examination(builder: "Builder") -> Examination:
     """Returns what to look for in the examples of a builder that knows all its label names."""
     with _saved_features(builder) as directory:
-        return Examination(VersionMetadata(directory).known_leaves, declared, is_canonical=True)
+        leaves = VersionMetadata(directory).known_leaves
+    return Examination(leaves, builder.CONSTRAINTS, is_canonical=True)
 
 
 @contextmanager
@@ -79,7 +78,7 @@ def examined(
     version_dir: Path,
     results: Sequence[SplitResult],
     scratch: Path,
-    wanted: Examination,
+    examination: Examination,
     options: BuildOptions,
     findings: Findings | None = None,
 ) -> tuple[Content, dict[str, object]]:
@@ -89,7 +88,7 @@ def examined(
       version_dir: The version's directory, with the metadata.
       results: The engine's results.
       scratch: A directory for temporary files; it is removed afterwards.
-      wanted: What to look for in the examples.
+      examination: What to look for in the examples.
       options: The build's options.
       findings: Fetches the findings of the worker that wrote a shard; None to examine shards here.
 
@@ -108,15 +107,15 @@ def examined(
     try:
         if findings is None:
             found = examine.examine(
-                version_dir, Declared.read(version_dir), scratch, wanted, report=report,
+                version_dir, Declared.read(version_dir), scratch, examination, report=report,
                 workers=max(1, min(options.worker_count, options.memory // _MEMORY)),
             )  # fmt: skip
         else:
             found = {
-                one.name: examine.joined(_fetched(one, scratch, findings, report), wanted)
+                one.name: examine.joined(_fetched(one, scratch, findings, report), examination)
                 for one in results
             }
-        _refuse_violations(found, wanted.constraints)
+        _refuse_violations(found, examination.constraints)
         splits = {one.name: found[one.name].content(one.shards) for one in results}
         statistics: dict[str, object] = {
             name: split.statistics.summary() for name, split in found.items() if split.statistics
@@ -129,12 +128,12 @@ def examined(
 def _fetched(
     split: SplitResult, scratch: Path, findings: Findings, report: Callable[[str, int], None]
 ) -> Iterator[tuple[Path, PartResult]]:
-    def bring(shard: ShardContent) -> tuple[Path, PartResult]:
+    def fetch(shard: ShardContent) -> tuple[Path, PartResult]:
         folder = scratch / shard.name
         folder.mkdir()
         return folder, findings(shard.name, folder)
 
-    found = processes.ordered_results(bring, split.shards, _AT_ONCE)
+    found = processes.ordered_results(fetch, split.shards, _AT_ONCE)
     for shard, fetched in zip(split.shards, found, strict=True):
         report(split.name, shard.bytes)
         yield fetched
@@ -143,11 +142,11 @@ def _fetched(
 def _refuse_violations(found: Mapping[str, Examined], declared: Mapping[str, Constraint]) -> None:
     shown = [f"{name}: {one}" for name, one in violations(found, declared)]
     if shown:
-        more = [f"... and {len(shown) - _MOST_SHOWN} more"] if len(shown) > _MOST_SHOWN else []
+        more = len(shown) - _MOST_SHOWN
         raise ConstraintError(
             "Values violate the builder's CONSTRAINTS; the prepared data is unchanged.",
             *shown[:_MOST_SHOWN],
-            *more,
+            f"... and {more} more" if more > 0 else "",
             fix="fix the data or the code that reads it, or relax CONSTRAINTS",
         )
 
@@ -176,17 +175,17 @@ def provenance(
 def files_of(version_dir: Path, results: Sequence[SplitResult]) -> dict[str, object]:
     """Returns the manifest's record of the files other than a version's shards."""
     shards = {shard.name for one in results for shard in one.shards}
-    made_elsewhere = {name: said for one in results for name, said in one.sidecars.items()}
-    return {**made_elsewhere, **recorded_files.of_files(version_dir, shards)}
+    by_workers = {name: file for one in results for name, file in one.sidecars.items()}
+    return {**by_workers, **recorded_files.of_files(version_dir, shards)}
 
 
 def renew_copy(version_dir: Path) -> None:
     """Updates the manifest's copy of `dataset_info.json`, if any, after TFDS updated the file."""
-    made = Manifest.read(version_dir)
-    if made is not None and made.metadata_copy:
+    manifest = Manifest.read(version_dir)
+    if manifest is not None and manifest.metadata_copy:
         name = layout.METADATA_FILES[0]
-        now = {**made.metadata_copy, name: recorded_files.of_version(version_dir)[name]}
-        replace(made, metadata_copy=now, metadata=essentials(version_dir)).write(version_dir)
+        copy = {**manifest.metadata_copy, name: recorded_files.of_version(version_dir)[name]}
+        replace(manifest, metadata_copy=copy, metadata=essentials(version_dir)).write(version_dir)
 
 
 def configs(builder: tfds.core.DatasetBuilder) -> dict[str, object]:

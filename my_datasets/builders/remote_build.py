@@ -9,7 +9,7 @@ import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -85,11 +85,7 @@ class Destination:
         return f"{parent}/.{version}.{what}"
 
     def is_prepared(self) -> bool:
-        """Returns whether the version exists there.
-
-        Raises:
-          StoreError: The store cannot be accessed.
-        """
+        """Returns whether the version exists in the store."""
         try:
             for name in METADATA_FILES:
                 self._store.stat(f"{self.folder}/{name}")
@@ -98,12 +94,7 @@ class Destination:
         return True
 
     def check_usable(self) -> None:
-        """Checks that versions may be built there.
-
-        Raises:
-          StoreError: The store cannot be accessed.
-          DataDirError: It contains releases.
-        """
+        """Raises `DataDirError` if the store contains releases."""
         with suppress(NotInStoreError):
             self._store.stat(MARK)
             raise DataDirError(
@@ -111,11 +102,9 @@ class Destination:
                 fix="build into another folder, then publish the version from there",
             )
 
-    @contextmanager
-    def held(self, here: Path) -> Iterator[Lease]:
-        """Holds the lease for building the version; only one process on any machine can have it."""
-        with lease.held(self._store, self._beside("lock"), _mark_of(here)) as found:
-            yield found
+    def lease(self, scratch: Path) -> AbstractContextManager[Lease]:
+        """Takes the lease for building the version; only one process on any machine can have it."""
+        return lease.held(self._store, self._beside("lock"), _mark_of(scratch))
 
     @contextmanager
     def metadata_in(self, version_dir: Path) -> Iterator[None]:
@@ -145,17 +134,17 @@ class Destination:
 
         Raises:
           BuildInterruptedError: Shards are missing at the destination.
-          StoreError: The store cannot be accessed.
         """
-        store = self._store
-        stored = {one.path.removeprefix(f"{self.folder}/"): one for one in store.list(self.folder)}
+        stored = {
+            one.path.removeprefix(f"{self.folder}/"): one for one in self._store.list(self.folder)
+        }
         names = {path.name for path in version_dir.iterdir()}
         shards = _shards(version_dir)
 
         def put(name: str) -> int:
             path = version_dir / name
             check()  # without the lease, it could overwrite another process's file
-            self._put(store, f"{self.folder}/{name}", path)
+            self._put(self._store, f"{self.folder}/{name}", path)
             return path.stat().st_size
 
         if names & shards.keys():
@@ -166,8 +155,8 @@ class Destination:
             report(name, size)
         self._check_whole(shards, names, stored)
         check()
-        self._tidy(shards, names, stored)
-        self._put_default_config(store, version_dir)
+        self._remove_leftovers(shards, names, stored)
+        self._put_default_config(version_dir)
         for name in sorted(METADATA_FILES):
             report(name, put(name))
 
@@ -190,33 +179,35 @@ class Destination:
                 fix="make sure that nothing else writes there, then build with --restart",
             )
 
-    def _tidy(self, shards: Iterable[str], names: set[str], stored: Iterable[str]) -> None:
+    def _remove_leftovers(
+        self, shards: Iterable[str], names: set[str], stored: Iterable[str]
+    ) -> None:
         """Removes files in the version's folder that unfinished builds left behind."""
         known = names | {path.name for name in shards for path in shard_writing.beside(Path(name))}
         for name in sorted(set(stored) - known):
             _LOGGER.warning("Removing %s/%s, left behind by an interrupted build.", self, name)
             self._store.delete(f"{self.folder}/{name}")
 
-    def _put_default_config(self, store: RetryingStore, version_dir: Path) -> None:
+    def _put_default_config(self, version_dir: Path) -> None:
         source = version_dir.parent.parent / DEFAULT_CONFIG
         if self.folder.count("/") == 1 or not source.is_file():
             return
-        path, wanted = f"{self.folder.partition('/')[0]}/{DEFAULT_CONFIG}", source.read_bytes()
+        path, content = f"{self.folder.partition('/')[0]}/{DEFAULT_CONFIG}", source.read_bytes()
         while True:
             try:
-                data, tag = store.state(path, 1 << 16)
+                data, tag = self._store.state(path, 1 << 16)
             except NotInStoreError:
                 data, tag = b"", None
-            if data == wanted:
+            if data == content:
                 return
             with suppress(ChangedInStoreError):  # by a build of another config
-                store.replace(path, wanted, tag)
+                self._store.replace(path, content, tag)
                 return
 
 
 def _shards(version_dir: Path) -> dict[str, ShardContent]:
-    made = Manifest.read(version_dir)
-    splits = made.content.splits.values() if made is not None and made.content else ()
+    manifest = Manifest.read(version_dir)
+    splits = manifest.content.splits.values() if manifest and manifest.content else ()
     return {shard.name: shard for split in splits for shard in split.shards}
 
 
@@ -257,10 +248,10 @@ def build(builder: "Builder", url: str, options: PrepareOptions, how: BuildOptio
     """Builds a version in an object store, if it does not exist there.
 
     The version becomes visible only once all of it is uploaded. An interrupted build is resumed by
-    the next call.
+    the next call. The builder's `info` describes the version afterwards.
 
     Args:
-      builder: The builder; its `info` describes the version afterwards.
+      builder: The builder.
       url: The data directory in the object store.
       options: TFDS's options of `download_and_prepare`.
       how: This package's options.
@@ -277,7 +268,7 @@ def build(builder: "Builder", url: str, options: PrepareOptions, how: BuildOptio
     with (
         disk_space.explained(version_dir),
         _locked(version_dir),
-        destination.held(scratch) as lease,
+        destination.lease(scratch) as lease,
     ):
         if destination.is_prepared():
             if config.download_mode.overwrite_dataset:
@@ -291,10 +282,10 @@ def build(builder: "Builder", url: str, options: PrepareOptions, how: BuildOptio
                 builder._anew(scratch).download_and_prepare(**options, build_options=how)
                 builder.info.read_from_directory(version_dir)
         else:
-            if version_dir.exists() and not _is_wanted(builder, scratch, version_dir, options, how):
+            if version_dir.exists() and not _matches(builder, scratch, version_dir, options, how):
                 shutil.rmtree(version_dir)
             fresh = builder._anew(scratch)
-            fresh._where = WorkspaceLocation(destination.place, lease.check)
+            fresh._workspace = WorkspaceLocation(destination.place, lease.check)
             fresh.download_and_prepare(**options, build_options=how)
             if config.max_examples_per_split == 0:
                 shutil.rmtree(version_dir, ignore_errors=True)
@@ -307,22 +298,22 @@ def build(builder: "Builder", url: str, options: PrepareOptions, how: BuildOptio
         shutil.rmtree(version_dir, ignore_errors=True)
 
 
-def _is_wanted(
-    builder: "Builder",
-    scratch: Path,
-    version_dir: Path,
-    options: PrepareOptions,
-    how: BuildOptions,
+def _matches(
+    builder: "Builder", scratch: Path, version_dir: Path, options: PrepareOptions, how: BuildOptions
 ) -> bool:
     """Returns whether a version built locally but not yet uploaded matches the current request."""
     config = options["download_config"]
     if config.download_mode.overwrite_dataset or not how.resume:
         return False
-    made = Manifest.read(version_dir)
-    said = made.provenance.get("reproduce") if made is not None else None
-    if said != build_job.rebuild_command(builder, config, how, options["file_format"]):
+    manifest = Manifest.read(version_dir)
+    command = manifest.provenance.get("reproduce") if manifest is not None else None
+    if command != build_job.rebuild_command(builder, config, how, options["file_format"]):
         return False  # such as another format or number of shards
-    return not _is_stale(builder._anew(scratch), config, how)
+    try:
+        code_fingerprint.refuse_stale(builder._anew(scratch), config, how)
+    except StaleDataError:
+        return False
+    return True
 
 
 @contextmanager
@@ -338,14 +329,6 @@ def _locked(version_dir: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def _is_stale(builder: "Builder", config: tfds.download.DownloadConfig, how: BuildOptions) -> bool:
-    try:
-        code_fingerprint.refuse_stale(builder, config, how)
-    except StaleDataError:
-        return True
-    return False
 
 
 def _deliver(destination: Destination, version_dir: Path, lease: Lease, how: BuildOptions) -> None:

@@ -134,9 +134,11 @@ class DummyDownloadManager:  # builders that use unsupported methods get errors 
 class _IssueError(Exception):
     """Ends a part of the check; the arguments are those of `Issue`."""
 
-    def __init__(self, *texts: str, expected: str = "", found: str = "") -> None:
-        super().__init__(*texts)
-        self.issue = Issue(*texts, expected=expected, found=found)
+    def __init__(
+        self, code: str, node: str, problem: str, fix: str, expected: str = "", found: str = ""
+    ) -> None:
+        super().__init__(problem)
+        self.issue = Issue(code, node, problem, fix, expected, found)
 
 
 def examine(subject: CheckTarget) -> tuple[list[Issue], Trace]:

@@ -66,7 +66,7 @@ def find(name_or_path: str) -> "CheckTarget | Issue":
             resources.dummy_data_dir(dataset.name),
         )
     if path.is_file():
-        return _subject(Path(os.path.realpath(path)))
+        return _target(Path(os.path.realpath(path)))
     if path.is_dir():
         return _in_folder(Path(os.path.realpath(path)))
     near = difflib.get_close_matches(name_or_path, packaged.datasets, n=1)
@@ -79,21 +79,21 @@ def find(name_or_path: str) -> "CheckTarget | Issue":
 
 
 def _in_folder(folder: Path) -> "CheckTarget | Issue":
-    wanted = folder / f"{folder.name}{SUFFIX}"
-    if wanted.is_file():
-        return _subject(wanted)
+    module = folder / f"{folder.name}{SUFFIX}"
+    if module.is_file():
+        return _target(module)
     others = sorted(path.name for path in folder.glob("*.py") if path.name != "__init__.py")
     return Issue(
         "module-name",
         str(folder),
         "The folder has no builder of the same name.",
         "name the module after the folder, which is how TFDS finds it",
-        expected=wanted.name,
+        expected=module.name,
         found=", ".join(others) or "no Python module",
     )
 
 
-def _subject(source: Path) -> "CheckTarget | Issue":
+def _target(source: Path) -> "CheckTarget | Issue":
     if not source.name.endswith(SUFFIX):
         return Issue(
             "module-name",
@@ -120,11 +120,13 @@ def _subject(source: Path) -> "CheckTarget | Issue":
 _ENTRY = re.compile(r"^\s*@\w+\s*\{", re.MULTILINE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
-_REQUIRED = {
+_REQUIRED = ("_info", "_split_generators")
+_GENERATE = "_generate_examples"
+_METHODS = {
     "_info": "returns tfds.core.DatasetInfo, with the features",
     "_split_generators": "returns {'train': ...}",
+    _GENERATE: "yields (key, example)",
 }
-_METHODS = (*_REQUIRED, "_generate_examples")
 _BASES = ("Builder", "GeneratorBasedBuilder", "BeamBasedBuilder")
 # Functions that only read local files, while paths may be in an object store.
 _LOCAL_ONLY = {
@@ -254,30 +256,21 @@ def _methods(file: str, builder: ast.ClassDef) -> Iterator[Issue]:
         for node in builder.body
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     }
-    for name, what in _REQUIRED.items():
+    missing = {name: f"The builder has no method {name}." for name in _REQUIRED}
+    if any(isinstance(one, ast.Attribute) and one.attr == _GENERATE for one in ast.walk(builder)):
+        missing[_GENERATE] = (
+            f"_split_generators calls {_GENERATE}, which the builder does not have."
+        )
+    for name, problem in missing.items():
         if name in own:
             continue
         rest = [other for other in own if other not in _METHODS]
         near = difflib.get_close_matches(name, rest, n=1, cutoff=0.75)
-        where = own[near[0]] if near else builder
-        yield Issue(
-            "method-name" if near else "method-missing",
-            f"{file}:{where.lineno}",
-            f"The builder has no method {name}.",
-            f"rename {near[0]}" if near else f"define it; it {what}",
-            found=near[0] if near else "",
-        )
-    wanted = "_generate_examples"
-    is_called = any(
-        isinstance(node, ast.Attribute) and node.attr == wanted for node in ast.walk(builder)
-    )
-    if is_called and wanted not in own:
-        near = difflib.get_close_matches(wanted, own, n=1, cutoff=0.75)
         yield Issue(
             "method-name" if near else "method-missing",
             f"{file}:{own[near[0]].lineno if near else builder.lineno}",
-            f"_split_generators calls {wanted}, which the builder does not have.",
-            f"rename {near[0]}" if near else "define it; it yields (key, example)",
+            problem,
+            f"rename {near[0]}" if near else f"define it; it {_METHODS[name]}",
             found=near[0] if near else "",
         )
 

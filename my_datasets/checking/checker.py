@@ -1,6 +1,7 @@
 """Runs all checks of a builder; its behavior is checked in two separate processes."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from my_datasets.checking import builder_files
-from my_datasets.checking.builder_files import CheckTarget, find
+from my_datasets.checking.builder_files import CheckTarget
 from my_datasets.core.issue import Issue, Severity
 
 # Issues that prevent running a builder: a run would report them again, less clearly.
@@ -65,25 +66,18 @@ def check(name_or_path: str, *, timeout: float = 60.0, launch: Launch = new_proc
     Raises:
       DatasetNotFoundError: There is neither such a dataset nor such a path.
     """
-    subject = find(name_or_path)
+    subject = builder_files.find(name_or_path)
     if isinstance(subject, Issue):
         return [subject]
     issues = list(builder_files.source_issues(subject))
     issues += builder_files.docs_issues(subject, _valid_tags())
-    if not any(_stops(issue) for issue in issues):
+    if not any(issue.code in _BEFORE_ANY_RUN for issue in issues):
         issues += _behavior(subject, timeout, launch)
-    known = dict.fromkeys(issues)
-    return sorted(known, key=lambda issue: issue.severity is not Severity.ERROR)
-
-
-def _stops(issue: Issue) -> bool:
-    return issue.code in _BEFORE_ANY_RUN
+    return sorted(dict.fromkeys(issues), key=lambda issue: issue.severity is not Severity.ERROR)
 
 
 def _valid_tags() -> frozenset[str]:
     """Returns TFDS's tags, read from its file: importing TFDS would take longer than the check."""
-    import importlib.util
-
     spec = importlib.util.find_spec("tensorflow_datasets")
     if spec is None or spec.origin is None:
         return frozenset()

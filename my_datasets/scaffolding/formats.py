@@ -77,11 +77,7 @@ def kind_of(where: str) -> str:
 
 
 def files_of(where: str, kind: str) -> list[SourceFile]:
-    """Returns the files of a kind at a location.
-
-    Raises:
-      SourceError: There is no such file.
-    """
+    """Returns the files of a kind at a location."""
     if kind == "sql":
         # The path is a single file, even if it would match others as a pattern.
         return [SourceFile(where, "", Path(where).stat().st_size)]
@@ -131,11 +127,7 @@ def database_of(where: str, table: str | None, key: str | None) -> tuple[str, di
 
 
 def options_of(where: str, kind: str) -> dict[str, object]:
-    """Returns the options of a source function, besides the location.
-
-    Raises:
-      SourceError: The data cannot be read.
-    """
+    """Returns the options of a source function, besides the location."""
     if kind in FOLDERS:
         found = [file.name for file in files_of(where, kind)]
         return {} if len(found) > 1 and all(map(posixpath.dirname, found)) else {"labels": False}

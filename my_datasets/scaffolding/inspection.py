@@ -45,9 +45,7 @@ def scrambled(value: object) -> object:
 
     The same value always maps to the same result, so equal values stay equal.
     """
-    if isinstance(value, bool) or value is None:
-        return value
-    if not isinstance(value, int | str):
+    if isinstance(value, bool) or not isinstance(value, int | str):
         return value
     chance = random.Random(value)  # noqa: S311 - the same value must map to the same result
     if isinstance(value, str):
@@ -170,8 +168,15 @@ def inspect(
     chosen = label or next((n for n in sample.column_names if n.lower() in _LABELS), None)
     names = _feature_names(sample.column_names)
     columns = [
-        _column(name, names[name], sample.column(name), _classes(source, name, name == chosen))
-        for name in sample.column_names
+        InspectedColumn(
+            name,
+            feature=names[name],
+            kind=values.type,
+            doc=_doc(values),
+            classes=_classes(source, name) if name == chosen else None,
+            personal=looks_personal(name, values.slice(0, 200).to_pylist()),
+        )
+        for name, values in zip(sample.column_names, sample.columns, strict=True)
     ]
     values = {
         name: found
@@ -212,17 +217,18 @@ def _feature_names(columns: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _classes(source: sources.Source, name: str, is_label: bool) -> tuple[str, ...] | None:
-    """Returns the classes if a text column is the label; folder sources already know theirs."""
-    if not is_label or not pa.types.is_large_string(source.schema.field(name).type):
+def _classes(source: sources.Source, name: str) -> tuple[str, ...] | None:
+    """Returns the classes of the label if it is a text."""
+    if not pa.types.is_large_string(source.schema.field(name).type):
         return None
-    if name in source.special:
-        return tuple(source.special[name]().names)
     return tuple(str(value) for value in _all_values(source, name, _CLASSES, "--label"))
 
 
 def _all_values(source: sources.Source, name: str, most: int, option: str) -> list[object]:
-    """Returns the distinct values of a column in all rows: missing a value would lose rows."""
+    """Returns the distinct values of a column in all rows: missing a value would lose rows.
+
+    Folder sources already know those of theirs.
+    """
     if name in source.special:
         return list(source.special[name]().names)
     found: set[object] = set()
@@ -238,31 +244,21 @@ def _all_values(source: sources.Source, name: str, most: int, option: str) -> li
     return sorted(found, key=str)
 
 
-def _column(
-    name: str, feature: str, values: pa.ChunkedArray, classes: tuple[str, ...] | None
-) -> InspectedColumn:
-    some = values.slice(0, 200).to_pylist()
-    return InspectedColumn(
-        name, feature, values.type, _doc(values), classes, looks_personal(name, some)
-    )
-
-
 def _doc(values: pa.ChunkedArray) -> str:
     """Returns draft documentation from the values seen, for the author to replace."""
     kind = values.type
-    said = []
+    facts = []
     given = values.drop_null()
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         if len(given):
             bounds = pc.min_max(given).as_py()
             form = "d" if pa.types.is_integer(kind) else "g"
-            said.append(f"from {bounds['min']:{form}} to {bounds['max']:{form}}")
+            facts.append(f"from {bounds['min']:{form}} to {bounds['max']:{form}}")
     elif pa.types.is_large_string(kind):
-        distinct = len(pc.unique(given))
-        said.append(f"{distinct:,} different texts")
+        facts.append(f"{len(pc.unique(given)):,} different texts")
     if values.null_count:
-        said.append(f"{values.null_count:,} of {len(values):,} missing")
-    return f"To be described ({'; '.join(said)})." if said else "To be described."
+        facts.append(f"{values.null_count:,} of {len(values):,} missing")
+    return f"To be described ({'; '.join(facts)})." if facts else "To be described."
 
 
 def _few_values(values: pa.ChunkedArray) -> Sequence[object] | None:

@@ -152,12 +152,7 @@ class ScaffoldedDataset:
 def inspect_raw_data(
     where: str,
     scratch: Path,
-    *,
-    kind: str | None = None,
-    label: str | None = None,
-    split: str | None = None,
-    key: str | None = None,
-    table: str | None = None,
+    **options: str | None,
 ) -> tuple[Inspection, str, FetchedFile | None]:
     """Inspects raw data, after downloading it if it is at a URL, and returns its local path too.
 
@@ -167,9 +162,6 @@ def inspect_raw_data(
     Raises:
       SourceError: There is nothing to read.
     """
-    options: dict[str, str | None] = {
-        "kind": kind, "label": label, "split": split, "key": key, "table": table
-    }  # fmt: skip
     scheme, is_url, _ = where.partition("://")
     if is_url and scheme not in ("http", "https"):
         raise SourceError(
@@ -177,15 +169,13 @@ def inspect_raw_data(
             "Expected a local path or an HTTP URL, which dummy data can replace",
             fix="copy a sample here; the builder can read all of it with my_datasets.sources",
         )
-    if not is_url:
-        path, separator, inside = where.partition("::")
-        local = f"{os.path.realpath(Path(path).expanduser())}{separator}{inside}"
-        return inspect(local, **options), local, None
-    address, separator, inside = where.partition("::")
-    fetched = fetch(address, scratch)
-    named = fetched.path.with_name(fetched.file_name)
-    fetched.path.rename(named)
-    local = f"{named}{separator}{inside}"
+    path, separator, inside = where.partition("::")
+    fetched = fetch(path, scratch) if is_url else None
+    if fetched is not None:
+        path = str(fetched.path.rename(fetched.path.with_name(fetched.file_name)))
+    else:
+        path = os.path.realpath(Path(path).expanduser())
+    local = f"{path}{separator}{inside}"
     return inspect(local, **options), local, fetched
 
 

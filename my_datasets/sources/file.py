@@ -9,7 +9,6 @@ import atexit
 import importlib.util
 import io
 import posixpath
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -26,76 +25,23 @@ if TYPE_CHECKING:
     Decompressed: TypeAlias = rapidgzip.RapidgzipFile | rapidgzip.IndexedBzip2File
 
 # The codecs that rapidgzip supports.
-_CODECS = ("gzip", "bz2")
+_INDEXED = ("gzip", "bz2")
 # Smaller files, in bytes, are decompressed as a whole before parallel readers would have started.
 SMALLEST = 8 << 20
 _CORES_TO_GAIN = 4
 # The number of indexes that are kept. Each is about 1/50 of the size of its file.
-_MOST_NOTES = 16
-
-# Seek points, as rapidgzip exports them.
-Notes: TypeAlias = Any
+_MOST_INDEXES = 16
 
 # File name suffixes of streams that pyarrow decompresses on the fly.
 CODECS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 
 
-@dataclass(frozen=True)
-class FileState:
-    """Identifies the state of a file when it was listed: it may be replaced later.
+# A file's location, size and modification time when it was listed: it may be replaced later.
+_State: TypeAlias = tuple[str, int, int | None]
 
-    Attributes:
-      location: Its path or URL.
-      size: Its size in bytes.
-      modified: The modification time, in nanoseconds since 1970; None if unknown.
-    """
-
-    location: str
-    size: int
-    modified: int | None
-
-
-_notes: dict[FileState, Notes] = {}
+_indexes: dict[_State, Any] = {}  # as rapidgzip exports them
 # One file stays open: loading an index takes as long as reading many parts.
-_opened = PerProcess[dict[FileState, "Decompressed"]]()
-
-
-def supports_random_access(codec: str | None, size: int) -> bool:
-    """Returns whether random access to a compressed file is possible and worthwhile."""
-    return (
-        codec in _CODECS and size >= SMALLEST and importlib.util.find_spec("rapidgzip") is not None
-    )
-
-
-def read_all(snapshot: FileState, codec: str, raw: Callable[[], io.IOBase | str]) -> "IndexedFile":
-    """Opens a file for reading it once from beginning to end, decompressed with all cores.
-
-    Discards the index of an earlier read: not every store reports when a file was modified.
-    """
-    close()
-    _notes.pop(snapshot, None)
-    # Threads that start inside a gzip file lack the preceding window and take more than twice as
-    # long as a single thread: on two cores, 0.8 s rather than 0.5 s for 184 MB.
-    threads = cores() if codec == "bz2" or cores() >= _CORES_TO_GAIN else 1
-    return IndexedFile(snapshot, codec, _decompressed(codec, raw(), threads))
-
-
-def open_random_access(
-    snapshot: FileState, codec: str, raw: Callable[[], io.IOBase | str]
-) -> io.RawIOBase:
-    """Returns the decompressed file for random access; the caller must not close it.
-
-    The arguments are those of `read_all`.
-    """
-    files = _opened.get(dict)
-    if snapshot not in files:
-        close()
-        stream = _decompressed(codec, raw(), 1)
-        if snapshot in _notes:
-            _take_notes(stream, codec, _notes[snapshot])
-        files[snapshot] = stream
-    found: io.RawIOBase = files[snapshot]
-    return found
+_opened = PerProcess[dict[_State, "Decompressed"]]()
 
 
 def close() -> None:
@@ -111,20 +57,28 @@ atexit.register(close)
 class IndexedFile:
     """A decompressed file whose index is kept once it has been read to its end."""
 
-    def __init__(self, snapshot: FileState, codec: str, stream: "Decompressed") -> None:
-        """Takes ownership of the stream, which is closed with this object."""
-        self._snapshot = snapshot
-        self._codec = codec
-        self._stream = stream
+    def __init__(self, file: "SourceFile") -> None:
+        self._file = file
+        # Threads that start inside a gzip file lack the preceding window and take more than twice
+        # as long as a single thread: on two cores, 0.8 s rather than 0.5 s for 184 MB.
+        is_parallel = file.codec == "bz2" or cores() >= _CORES_TO_GAIN
+        self._stream = _decompressed(file, cores() if is_parallel else 1)
 
     def read(self, size: int = -1) -> bytes:
         """Returns the next bytes; empty at the end of the file."""
         data: bytes = self._stream.read(size)
         if not data:
-            while len(_notes) >= _MOST_NOTES:
-                del _notes[next(iter(_notes))]
-            _notes[self._snapshot] = _notes_of(self._stream, self._codec)
+            while len(_indexes) >= _MOST_INDEXES:
+                del _indexes[next(iter(_indexes))]
+            _indexes[self._file.state] = self._index()
         return data
+
+    def _index(self) -> Any:
+        if self._file.codec == "bz2":
+            return self._stream.block_offsets()
+        exported = io.BytesIO()
+        self._stream.export_index(exported)
+        return exported.getvalue()
 
     def __enter__(self) -> "IndexedFile":
         return self
@@ -133,27 +87,28 @@ class IndexedFile:
         self._stream.close()
 
 
-def _decompressed(codec: str, raw: io.IOBase | str, threads: int) -> "Decompressed":
+def _decompressed(file: "SourceFile", threads: int) -> "Decompressed":
     import rapidgzip
 
-    if codec == "bz2":
-        return rapidgzip.IndexedBzip2File(raw, parallelization=threads)
-    return rapidgzip.open(raw, parallelization=threads)
+    raw = buffered(file.location) if "://" in file.location else file.location
+    open_file = rapidgzip.IndexedBzip2File if file.codec == "bz2" else rapidgzip.open
+    return open_file(raw, parallelization=threads)
 
 
-def _notes_of(stream: "Decompressed", codec: str) -> Notes:
-    if codec == "bz2":
-        return stream.block_offsets()
-    notes = io.BytesIO()
-    stream.export_index(notes)
-    return notes.getvalue()
-
-
-def _take_notes(stream: "Decompressed", codec: str, notes: Notes) -> None:
-    if codec == "bz2":
-        stream.set_block_offsets(notes)
-    else:
-        stream.import_index(io.BytesIO(notes))
+def _random_access(file: "SourceFile") -> io.RawIOBase:
+    """Returns the decompressed file for random access; the caller must not close it."""
+    files = _opened.get(dict)
+    if file.state not in files:
+        close()
+        stream = _decompressed(file, 1)
+        index = _indexes.get(file.state)
+        if index is not None and file.codec == "bz2":
+            stream.set_block_offsets(index)
+        elif index is not None:
+            stream.import_index(io.BytesIO(index))
+        files[file.state] = stream
+    found: io.RawIOBase = files[file.state]
+    return found
 
 
 @dataclass(frozen=True)
@@ -180,13 +135,20 @@ class SourceFile:
     @property
     def is_splittable(self) -> bool:
         """Whether parts of it can be read in parallel."""
-        return self.codec is None or supports_random_access(self.codec, self.size)
+        return self.codec is None or (
+            self.codec in _INDEXED
+            and self.size >= SMALLEST
+            and importlib.util.find_spec("rapidgzip") is not None
+        )
 
     def read_all(self) -> "pa.NativeFile | IndexedFile":
         """Opens the file for reading it once from beginning to end, decompressed."""
-        if self.codec is not None and self.is_splittable:
-            return read_all(self._snapshot, self.codec, self._raw)
-        return self.stream()
+        if self.codec is None or not self.is_splittable:
+            return self.stream()
+        close()
+        # Not every store reports when a file was modified.
+        _indexes.pop(self.state, None)
+        return IndexedFile(self)
 
     def read_at(self, start: int, size: int) -> bytes:
         """Returns some bytes of the file, decompressed; it must be splittable.
@@ -196,7 +158,7 @@ class SourceFile:
           size: The number of bytes; fewer are returned at the end of the file.
         """
         if self.codec is not None:
-            found = open_random_access(self._snapshot, self.codec, self._raw)
+            found = _random_access(self)
             found.seek(start)
             return found.read(size) or b""
         with self.open() as stream:
@@ -205,11 +167,9 @@ class SourceFile:
             return data
 
     @property
-    def _snapshot(self) -> FileState:
-        return FileState(self.location, self.size, self.modified)
-
-    def _raw(self) -> io.IOBase | str:
-        return buffered(self.location) if "://" in self.location else self.location
+    def state(self) -> _State:
+        """What changes if the file is replaced."""
+        return self.location, self.size, self.modified
 
     def open(self) -> pa.NativeFile:
         """Opens the file for random access, without decompressing it."""

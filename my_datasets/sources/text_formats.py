@@ -15,7 +15,7 @@ from my_datasets.sources import text_rows
 from my_datasets.sources.file import SourceFile
 from my_datasets.sources.folders import Where, files
 from my_datasets.sources.source import Source
-from my_datasets.sources.text_rows import LineRows, TextReader, parts_of, shown
+from my_datasets.sources.text_rows import LineRows, shown, text_source
 from my_datasets.sources.types import (
     MOST_COLUMNS,
     check_columns,
@@ -70,7 +70,6 @@ def csv(
     """
     nulls = tuple(null_values) if null_values is not None else None
     dialect = _Dialect(delimiter, quote, encoding, nulls)
-    dialect.check()
     found = files(where, (".csv", ".tsv", ".tab"))
     names = list(columns) if columns is not None else _names(found, dialect, skip_rows)
     if columns is not None:
@@ -80,8 +79,7 @@ def csv(
     skip = skip_rows + (columns is None)
     schema, nullable = _csv_schema(found[0], names, types or {}, dialect, skip)
     parser = _CsvParser(dialect, schema, stored_schema(schema), frozenset(types or {}))
-    reader = TextReader(parser, parser.misfit, key, quote, skip)
-    return Source(reader, parts_of(found, quote=quote, skip=skip), parser.stored, nullable)
+    return text_source(found, parser, parser.stored, nullable, key=key, quote=quote, skip=skip)
 
 
 def tsv(where: Where, **options: Any) -> Source:
@@ -98,12 +96,7 @@ class _Dialect:
     encoding: str
     null_values: tuple[str, ...] | None
 
-    def check(self) -> None:
-        """Checks that files in this format can be read.
-
-        Raises:
-          SourceError: They cannot be read.
-        """
+    def __post_init__(self) -> None:
         for name, mark in (("delimiter", self.delimiter), ("quote", self.quote)):
             if mark is not None and not (len(mark) == 1 and mark.isascii()):
                 raise SourceError(
@@ -119,11 +112,7 @@ class _Dialect:
             )
 
     def read(
-        self,
-        data: bytes,
-        names: list[str] | None,
-        types: Mapping[str, pa.DataType],
-        **parse: object,
+        self, data: bytes, names: list[str] | None, types: pa.Schema | None, **parse: object
     ) -> pa.Table:
         """Parses rows; raises `ArrowInvalid`."""
         nulls = {} if self.null_values is None else {"null_values": list(self.null_values)}
@@ -139,7 +128,7 @@ class _Dialect:
                 **parse,
             ),
             convert_options=pacsv.ConvertOptions(
-                column_types=dict(types), strings_can_be_null=bool(nulls), **nulls
+                column_types=types, strings_can_be_null=bool(nulls), **nulls
             ),
         )  # fmt: skip
 
@@ -161,10 +150,9 @@ class _CsvParser:
     given: frozenset[str]
 
     def __call__(self, data: bytes) -> pa.Table:
-        types = dict(zip(self.schema.names, self.schema.types, strict=True))
-        return stored(self.dialect.read(data, self.schema.names, types), self.stored)
+        return stored(self.dialect.read(data, self.schema.names, self.schema), self.stored)
 
-    def misfit(self, data: bytes, error: Exception | None, rows: int) -> InvalidValue:
+    def invalid(self, data: bytes, error: Exception | None, rows: int) -> InvalidValue:
         """Describes what is wrong with a row."""
         found = _CONVERSION.search(str(error))
         if found is not None:
@@ -192,7 +180,7 @@ def _names(found: list[SourceFile], dialect: _Dialect, skip_rows: int) -> list[s
         many = header.count(dialect.delimiter.encode(dialect.encoding)) + 1
         if many > 2 * MOST_COLUMNS:  # before creating a million Python objects
             check_names(map(str, range(many)), file)
-        names = [str(name) for name in dialect.read(header, None, {}).column_names]
+        names = dialect.read(header, None, None).column_names
         check_names(names, file)
         if first and names != first:
             raise SourceError(
@@ -220,7 +208,7 @@ def _csv_schema(
         # Rows with another number of columns are reported when they are read, and so are values
         # that do not have the given type: here, all types are inferred.
         table = dialect.read(
-            head.part(skip, len(head)), names, {}, invalid_row_handler=lambda _: "skip"
+            head.part(skip, len(head)), names, None, invalid_row_handler=lambda _: "skip"
         )
         found = dict(zip(table.column_names, table.schema.types, strict=True))
         nullable = with_nulls(table)
@@ -259,8 +247,7 @@ def json_lines(
     schema, nullable = _json_schema(found[0], types or {})
     check_key(key, schema, found[0])
     parser = _JsonParser(schema, stored_schema(schema))
-    reader = TextReader(parser, parser.misfit, key, None, 0)
-    return Source(reader, parts_of(found, quote=None, skip=0), parser.stored, nullable)
+    return text_source(found, parser, parser.stored, nullable, key=key)
 
 
 @dataclass(frozen=True)
@@ -273,7 +260,7 @@ class _JsonParser:
     def __call__(self, data: bytes) -> pa.Table:
         return stored(_read(data, self.schema, "error"), self.stored)
 
-    def misfit(self, data: bytes, error: Exception | None, rows: int) -> InvalidValue:  # noqa: ARG002
+    def invalid(self, data: bytes, error: Exception | None, rows: int) -> InvalidValue:  # noqa: ARG002
         """Describes what is wrong with a line."""
         column = _COLUMN.search(str(error))
         name = column[1].partition("/")[0] if column is not None else ""
@@ -353,11 +340,8 @@ def text_lines(where: Where, *, column: str = "text", encoding: str = "utf8") ->
     Raises:
       SourceError: There is no such file.
     """
-    found = files(where, (".txt",))
     schema = pa.schema([(column, pa.large_string())])
-    parser = _TextParser(schema, encoding)
-    reader = TextReader(parser, parser.misfit, None, None, 0)
-    return Source(reader, parts_of(found, quote=None, skip=0), schema)
+    return text_source(files(where, (".txt",)), _TextParser(schema, encoding), schema)
 
 
 @dataclass(frozen=True)
@@ -370,6 +354,6 @@ class _TextParser:
         texts = [text for line in texts if (text := line.removesuffix("\r"))]
         return pa.table([pa.array(texts, pa.large_string())], schema=self.schema)
 
-    def misfit(self, data: bytes, error: Exception | None, rows: int) -> InvalidValue:  # noqa: ARG002
+    def invalid(self, data: bytes, error: Exception | None, rows: int) -> InvalidValue:  # noqa: ARG002
         """Describes what is wrong with a line."""
         return InvalidValue(self.schema.names[0], f"text in {self.encoding}", shown(data))

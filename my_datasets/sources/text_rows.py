@@ -5,9 +5,9 @@ read their contents. A newline inside quotes does not end a row. Whether a newli
 depends on the number of quotes before it in the file, which are counted for whole blocks at once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ import pyarrow as pa
 from my_datasets.building.units import InvalidValue
 from my_datasets.errors import SourceError
 from my_datasets.sources.file import SourceFile
+from my_datasets.sources.source import Source
 from my_datasets.sources.types import Rows
 
 if TYPE_CHECKING:
@@ -32,8 +33,6 @@ Ends = npt.NDArray[np.int64]
 
 # Bytes of text that are read and parsed at once; parsing takes several times as much memory.
 PIECE = 8 << 20
-Parse = Callable[[bytes], pa.Table]
-Explain = Callable[[bytes, Exception | None, int], InvalidValue]
 
 
 @dataclass(frozen=True)
@@ -97,27 +96,15 @@ def parts(file: SourceFile, *, size: int, quote: str | None, skip: int) -> list[
     """
     if not file.is_splittable:
         return [LineRange(file, 0, None, 0, None)]
-    found: list[LineRange] = []
     with file.read_all() as stream:
-        for rows in _pieces(stream, file, size=size, quote=quote):
-            start, stop = rows.start, rows.start + len(rows.data)
-            head = max(0, min(len(rows), skip - rows.first_row))
-            if head:
-                start += int(rows.ends[head - 1])
-            if len(rows) > head:
-                first = rows.first_row + head - skip
-                found.append(LineRange(file, start, stop, first, len(rows) - head))
-    return found
+        return [
+            LineRange(file, rows.start, rows.start + len(rows.data), rows.first_row, len(rows))
+            for rows in _without_head(_pieces(stream, file, size=size, quote=quote), skip)
+        ]
 
 
 def read(part: LineRange, *, size: int, quote: str | None, skip: int) -> Iterator[LineRows]:
-    """Yields the rows of a part, about `size` bytes at a time.
-
-    Args:
-      part: The part.
-      size: How many bytes to keep in memory at once.
-      quote: As in `parts`.
-      skip: As in `parts`.
+    """Yields the rows of a part, about `size` bytes at a time; see `parts`.
 
     Raises:
       SourceError: A row is longer than `LONGEST_ROW`, or the file changed after `parts` read it.
@@ -133,13 +120,18 @@ def read(part: LineRange, *, size: int, quote: str | None, skip: int) -> Iterato
         yield LineRows(data, ends, part.first_row, part.start)
         return
     with part.file.stream() as stream:
-        for rows in _pieces(stream, part.file, size=size, quote=quote):
-            head = max(0, min(len(rows), skip - rows.first_row))
-            if len(rows) > head:
-                start = int(rows.ends[head - 1]) if head else 0
-                first_row = rows.first_row + head - skip
-                ends = rows.ends[head:] - start
-                yield LineRows(rows.data[start:], ends, first_row, rows.start + start)
+        yield from _without_head(_pieces(stream, part.file, size=size, quote=quote), skip)
+
+
+def _without_head(pieces: Iterator[LineRows], skip: int) -> Iterator[LineRows]:
+    """Yields the rows after the first `skip`, and numbers them from 0."""
+    for rows in pieces:
+        head = max(0, min(len(rows), skip - rows.first_row))
+        if len(rows) > head:
+            start = int(rows.ends[head - 1]) if head else 0
+            first_row = rows.first_row + head - skip
+            data = rows.data[start:] if start else rows.data
+            yield LineRows(data, rows.ends[head:] - start, first_row, rows.start + start)
 
 
 def first_rows(file: SourceFile, size: int, *, quote: str | None, at_least: int) -> LineRows:
@@ -214,21 +206,34 @@ def _damaged(file: SourceFile, error: Exception) -> SourceError:
     return SourceError(f"{file} cannot be read to its end: {error}", fix="download the file again")
 
 
+class Parser(Protocol):
+    """Parses the rows of a text format."""
+
+    def __call__(self, data: bytes) -> pa.Table:
+        """Parses the bytes of some rows to a table; raises `ArrowInvalid` or `ValueError`."""
+
+    def invalid(self, data: bytes, error: Exception | None, rows: int) -> InvalidValue:
+        """Describes an invalid row.
+
+        Args:
+          data: The row's bytes.
+          error: The error that parsing it raised; None if it returned a wrong number of rows.
+          rows: The number of rows it returned.
+        """
+
+
 @dataclass(frozen=True)
 class TextReader:
     """Reads parts of text files; the generator of their units.
 
     Attributes:
-      parse: Parses the bytes of some rows to a table; raises `ArrowInvalid` or `ValueError`.
-      misfit: Describes an invalid row, given its bytes, the error that `parse` raised (None if it
-        returned a wrong number of rows), and the number of rows it returned.
+      parser: Parses rows.
       key: The column of the keys; None for the row numbers.
-      quote: As in `line_ranges.parts`.
-      skip: The number of rows before the data.
+      quote: As in `parts`.
+      skip: As in `parts`.
     """
 
-    parse: Parse
-    misfit: Explain
+    parser: Parser
     key: str | None
     quote: str | None
     skip: int
@@ -247,7 +252,7 @@ class TextReader:
     def _parsed(
         self, rows: LineRows, begin: int, end: int
     ) -> Iterator[tuple[int, pa.Table | InvalidValue]]:
-        """Yields (first row, table) or (row, misfit).
+        """Yields (first row, table) or (row, what is wrong with it).
 
         Finds invalid rows by bisection, because the parser's row numbers are relative to its own
         blocks.
@@ -257,25 +262,35 @@ class TextReader:
         error: Exception | None = None
         table = None
         try:
-            table = self.parse(rows.part(begin, end))
+            table = self.parser(rows.part(begin, end))
         except (pa.ArrowInvalid, ValueError) as raised:
             error = raised
         if table is not None and table.num_rows == end - begin:
             yield begin, table
         elif end - begin == 1:
             data = rows.part(begin, end)
-            misfit = self.misfit(data, error, table.num_rows if table is not None else 0)
-            misfit.__cause__ = error
-            yield begin, misfit
+            invalid = self.parser.invalid(data, error, table.num_rows if table is not None else 0)
+            invalid.__cause__ = error
+            yield begin, invalid
         else:
             middle = (begin + end) // 2
             yield from self._parsed(rows, begin, middle)
             yield from self._parsed(rows, middle, end)
 
 
-def parts_of(files: list[SourceFile], *, quote: str | None, skip: int) -> list[LineRange]:
-    """Returns the units of some text files."""
-    return [part for file in files for part in parts(file, size=PIECE, quote=quote, skip=skip)]
+def text_source(
+    files: list[SourceFile],
+    parser: Parser,
+    schema: pa.Schema,
+    nullable: frozenset[str] = frozenset(),
+    *,
+    key: str | None = None,
+    quote: str | None = None,
+    skip: int = 0,
+) -> Source:
+    """Returns the rows of text files, whose parts are the units."""
+    units = [part for file in files for part in parts(file, size=PIECE, quote=quote, skip=skip)]
+    return Source(TextReader(parser, key, quote, skip), units, schema, nullable)
 
 
 def shown(data: bytes) -> str:

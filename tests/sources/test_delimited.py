@@ -91,7 +91,7 @@ def test_a_large_compressed_file_has_many_parts(compressed, tmp_path, monkeypatc
     with context.Pool(2) as pool:
         counts = pool.map(functools.partial(_count, parts), parts.items)
     assert sum(counts) == 200_000
-    monkeypatch.setattr(seekable, "_notes", {})
+    monkeypatch.setattr(seekable, "_indexes", {})
     seekable.close()
     assert rows_of(parts)[0] == rows_of(whole)[0]
 

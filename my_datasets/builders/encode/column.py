@@ -43,7 +43,8 @@ def raise_if_not_of_the_example(error: Exception, feature: str) -> None:
         network failed, or if it is already an error of this package.
     """
     needed_for = f"encoding the feature {feature!r}" if feature else "encoding examples"
-    for link in _chain(error):
+    link: BaseException | None = error
+    while link is not None:
         program = _program(link)
         if program is not None:
             raise missing_program(program, needed_for=needed_for) from error
@@ -58,14 +59,9 @@ def raise_if_not_of_the_example(error: Exception, feature: str) -> None:
             ) from error
         if _is_of_the_machine(link):
             raise error
+        link = link.__cause__
     if isinstance(error, MyDatasetsError) and not isinstance(error, InvalidValue):
         raise error
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    while error is not None:
-        yield error
-        error = error.__cause__
 
 
 def _program(error: BaseException) -> str | None:
@@ -99,10 +95,9 @@ def located(
     """Describes what is wrong with a value, at the innermost feature that can be identified."""
     if isinstance(feature, tfds.features.FeaturesDict):
         if not isinstance(value, dict) or value.keys() != feature.keys():
+            found = _shortly(value)
             if isinstance(value, dict):
                 found = f"the keys {sorted(map(str, value))}"
-            else:
-                found = _shortly(value)
             return InvalidValue(path, f"the keys {sorted(feature.keys())}", found)
         parts: Iterator[tuple[str, tfds.features.FeatureConnector, object]] = (
             (f"{path}/{key}" if path else key, feature[key], value[key]) for key in feature
@@ -144,7 +139,7 @@ class EncodedValue:
     """A value that is already encoded."""
 
     entries: bytes
-    misfit: InvalidValue | None = None
+    invalid: InvalidValue | None = None
 
     @property
     def nbytes(self) -> int:
@@ -208,15 +203,22 @@ class ColumnEncoder:
         for value in values:
             if type(value) is not EncodedValue:
                 entries.append(self._entries(value))
-            elif value.misfit is not None:
-                raise value.misfit
+            elif value.invalid is not None:
+                raise value.invalid
             else:
                 entries.append(value.entries)
         return encoding.raw(entries)
 
     def _entries(self, value: object) -> bytes:
         encoded = self.feature.encode_example(value)
-        return _entries_of(self._serializer, encoded if self._is_whole else {self.name: encoded})
+        example = self._serializer.get_tf_example(
+            encoded if self._is_whole else {self.name: encoded}
+        )
+        features = example.features.feature
+        return b"".join(
+            encoding.entry(key, features[key].SerializeToString())
+            for key in sorted(features, key=str.encode)
+        )
 
     def _uniform(self, array: pa.Array) -> tuple[pa.Array, tuple[int, ...]] | None:
         """Returns the values of a column of tensors of one shape, and that shape.
@@ -266,11 +268,3 @@ class ColumnEncoder:
         if array.null_count:
             raise InvalidValue(self.name, repr(self.feature), "null")
         return array
-
-
-def _entries_of(serializer: example_serializer.ExampleSerializer, encoded: object) -> bytes:
-    features = serializer.get_tf_example(encoded).features.feature
-    return b"".join(
-        encoding.entry(key, features[key].SerializeToString())
-        for key in sorted(features, key=str.encode)
-    )

@@ -10,7 +10,7 @@ import contextlib
 import os
 import struct
 import zlib
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -108,9 +108,9 @@ class ImageEncoder(ColumnEncoder):
     def own(self, value: object) -> object:
         if type(value) is np.ndarray:
             return value.copy()
-        if isinstance(value, (str, os.PathLike)) and "://" not in os.fspath(value):
+        if _is_path(value):
             with contextlib.suppress(FileNotFoundError):
-                return _contents(os.fspath(value))
+                return _contents(value)
         return value if type(value) is bytes else super().own(value)
 
     def encode(self, values: Values) -> list[Piece]:
@@ -140,12 +140,7 @@ class ImageEncoder(ColumnEncoder):
 
     def _as_files(self, values: Values) -> list[Any]:
         """Returns arrays and paths as the bytes of image files; leaves other values to TFDS."""
-        files: list[Any] = [
-            _contents(os.fspath(value))
-            if isinstance(value, (str, os.PathLike)) and "://" not in os.fspath(value)
-            else value
-            for value in values
-        ]
+        files: list[Any] = [_contents(value) if _is_path(value) else value for value in values]
         begin = 0
         while begin < len(files):
             if not self._becomes_png(files[begin]):
@@ -177,9 +172,13 @@ class ImageEncoder(ColumnEncoder):
         )
 
 
-def _contents(path: str) -> bytes:
+def _contents(path: str | os.PathLike[str]) -> bytes:
     with open(path, "rb") as file:
         return file.read()
+
+
+def _is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
+    return isinstance(value, (str, os.PathLike)) and "://" not in os.fspath(value)
 
 
 class AudioEncoder(NumberEncoder):

@@ -50,7 +50,7 @@ class NumberEncoder(ColumnEncoder):
         if kinds != {np.ndarray} or any(value.dtype != self._dtype for value in values):
             return None
         shapes = {value.shape for value in values}
-        if not all(self._takes(shape) for shape in shapes):
+        if not all(map(self._fits, shapes)):
             return None
         if len(shapes) == 1:
             return self._fixed(np.stack(values).reshape(len(values), -1))
@@ -63,7 +63,7 @@ class NumberEncoder(ColumnEncoder):
         if uniform is not None:
             flat, shape = uniform
             in_one_list = None not in self._shape and shape == (math.prod(self._shape),)
-            if self._takes(shape) or (self._shape and in_one_list):
+            if self._fits(shape) or (self._shape and in_one_list):
                 return self._fixed(self.cast(flat).reshape(len(array), math.prod(shape)))
         flat, lengths, sizes = self._flattened(array)
         numbers = self.cast(flat)
@@ -102,7 +102,7 @@ class NumberEncoder(ColumnEncoder):
             return bool(self._is_float)
         return issubclass(kind, np.generic) and bool(np.can_cast(kind, self._dtype, "safe"))
 
-    def _takes(self, shape: tuple[int, ...]) -> bool:
+    def _fits(self, shape: tuple[int, ...]) -> bool:
         return len(shape) == len(self._shape) and all(
             expected in (None, found) for expected, found in zip(self._shape, shape, strict=True)
         )
