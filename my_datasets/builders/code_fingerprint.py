@@ -67,10 +67,7 @@ def listed(infos: Mapping[str, checksums.UrlInfo]) -> list[tuple[str, str, str]]
 def changes_since(old: Mapping[str, str], builder: tfds.core.DatasetBuilder) -> list[str]:
     """Returns the differences between a fingerprint and the current builder, as readable messages.
 
-    Args:
-      old: The fingerprint, by any rule. Source code is not compared if this release does not know
-        the rule.
-      builder: The builder.
+    Source code is not compared if this release does not know the rule of the fingerprint.
     """
     rule = old.get(_RULE_NAME, _FIRST_RULE)
     if rule in (RULE, _FIRST_RULE):

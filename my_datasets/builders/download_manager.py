@@ -39,30 +39,18 @@ Urls: TypeAlias = "Nested[str | tfds.download.Resource]"
 
 @dataclasses.dataclass(frozen=True)
 class DownloadPlan:
-    """How the files of a dataset are fetched.
+    """How the files of a dataset are fetched."""
 
-    Attributes:
-      dataset: The dataset's name.
-      records: The recorded checksums, by address.
-      mirrors: Alternative addresses, by the address or the prefix that they replace: tried after
-        it.
-      preferred: The same, but tried before it.
-      manual_dir: The folder of files that the user downloaded manually.
-      at_once: How many files are fetched concurrently; None for the default.
-      verify_ssl: Whether certificates are verified.
-      force: Whether TFDS itself downloads everything again.
-      patience: How long to wait for servers; None for the default.
-    """
-
-    dataset: str
-    records: Mapping[str, checksums.UrlInfo]
+    dataset: str  # the dataset's name
+    records: Mapping[str, checksums.UrlInfo]  # the recorded checksums, by address
+    # Alternatives, by the address or the prefix they replace: tried after it.
     mirrors: Mapping[str, Sequence[str]]
-    preferred: Mapping[str, Sequence[str]]
-    manual_dir: epath.Path | None
-    at_once: int | None = None
-    verify_ssl: bool = True
-    force: bool = False
-    patience: DownloadRetry | None = None
+    preferred: Mapping[str, Sequence[str]]  # the same, but tried before it
+    manual_dir: epath.Path | None  # the folder of files that the user downloaded
+    at_once: int | None = None  # files fetched concurrently; None for the default
+    verify_ssl: bool = True  # whether certificates are verified
+    force: bool = False  # whether TFDS itself downloads everything again
+    patience: DownloadRetry | None = None  # how long to wait for servers
 
     def sources(self, url: str) -> list[str]:
         """Returns the addresses to try for a file, in order."""

@@ -42,11 +42,6 @@ def find_builder(
 
     Unlike TFDS, a wildcard skips blocked versions.
 
-    Args:
-      reference: The dataset, and optionally its config and version.
-      data_dir: The data directory; TFDS's default if None.
-      builder_kwargs: Further arguments for the builder's constructor.
-
     Raises:
       InvalidReferenceError, DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError,
       BuilderError: As `load` does.
@@ -67,9 +62,7 @@ def builders_from_code(
 ) -> list[tfds.core.DatasetBuilder]:
     """Returns the builders that can generate a dataset, whether or not it is already prepared.
 
-    Args:
-      reference: The dataset; without a config, one builder is returned for each of its configs.
-      data_dir: The data directory; TFDS's default if None.
+    Without a config in the reference, there is one for each of the dataset's configs.
 
     Raises:
       InvalidReferenceError, DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError,

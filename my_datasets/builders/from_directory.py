@@ -146,11 +146,6 @@ def builder(
     If the features of prepared data are only defined in the dataset's own code, that code reads
     them.
 
-    Args:
-      reference: The dataset, with an exact version or none.
-      data_dir: The data directory; TFDS's default if None.
-      builder_kwargs: Further arguments for the builder's constructor.
-
     Raises:
       UnregisteredFeatureError, IncompleteVersionError: As for `check_metadata`.
     """

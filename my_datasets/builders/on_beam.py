@@ -24,14 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkspaceLocation:
-    """Where workers and the building process exchange files.
+    """Where workers and the building process exchange files."""
 
-    Attributes:
-      place: The directory or bucket.
-      check: Raises if another process may be building the version by now.
-    """
-
-    place: "Place"
+    place: "Place"  # the directory or bucket
+    # Raises if another process may be building the version by now.
     check: Callable[[], None] = lambda: None
 
 
@@ -116,15 +112,9 @@ class BeamBuild:
     ) -> list[SplitResult]:
         """Builds all splits of a version and hands over the shards.
 
-        Args:
-          builder: The builder; its metadata gets the values that the pipeline computes.
-          job: The job.
-          remote: Where workers and this process exchange files; None for the work directory.
-          work: The work directory.
-          identity: Everything that the work depends on.
-          target: The version's directory on this machine.
-          examination: What workers look for in the examples.
-          ended: Called with the result of each pipeline that has transforms of the builder.
+        Files are exchanged with workers in `remote`, if it is given and there are workers,
+        otherwise in the work directory. `ended` is called with the result of each pipeline that has
+        transforms of the builder, whose metadata gets the values that the pipeline computes.
         """
         from my_datasets.building.engines.beam import engine
 

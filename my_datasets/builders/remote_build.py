@@ -58,15 +58,10 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Destination:
-    """The destination of a version.
+    """The destination of a version."""
 
-    Attributes:
-      url: The data directory: `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
-      folder: The version's folder in it: `name/[config/]version`.
-    """
-
-    url: str
-    folder: str
+    url: str  # the data directory: `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`
+    folder: str  # the version's folder in it: `name/[config/]version`
 
     def __str__(self) -> str:
         return f"{self.url.rstrip('/')}/{self.folder}"
@@ -127,10 +122,8 @@ class Destination:
     ) -> None:
         """Uploads missing files; the metadata that makes the version visible comes last.
 
-        Args:
-          version_dir: The locally built version, with or without its shards.
-          check: Called before each step; raises if the step must not be taken.
-          report: Called with the name and the size in bytes of each file.
+        `check` is called before each step and raises if the step must not be taken; `report` is
+        called with the name and the size in bytes of each file.
 
         Raises:
           BuildInterruptedError: Shards are missing at the destination.
@@ -249,12 +242,6 @@ def build(builder: "Builder", url: str, options: PrepareOptions, how: BuildOptio
 
     The version becomes visible only once all of it is uploaded. An interrupted build is resumed by
     the next call. The builder's `info` describes the version afterwards.
-
-    Args:
-      builder: The builder.
-      url: The data directory in the object store.
-      options: TFDS's options of `download_and_prepare`.
-      how: This package's options.
 
     Raises:
       OverwriteError: The version exists and should be overwritten.

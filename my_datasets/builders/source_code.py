@@ -38,23 +38,14 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class ModulePart:
-    """The part of a module that counts.
-
-    Attributes:
-      module: The module's name.
-      file: The module's file.
-      names: The names that count, sorted; all of them if `is_whole`.
-      left_out: The names that do not count.
-      is_whole: Whether the whole module counts.
-      sha256: The hash of what counts.
-    """
+    """The part of a module that counts."""
 
     module: str
     file: str
-    names: tuple[str, ...]
-    left_out: tuple[str, ...]
+    names: tuple[str, ...]  # that count, sorted; all of them if `is_whole`
+    left_out: tuple[str, ...]  # the names that do not count
     is_whole: bool
-    sha256: str
+    sha256: str  # of what counts
 
 
 class _Statement:

@@ -19,23 +19,14 @@ SUFFIX = "_dataset_builder.py"
 
 @dataclass(frozen=True)
 class CheckTarget:
-    """A builder's files.
+    """A builder's files."""
 
-    Attributes:
-      name: The dataset's name.
-      source: The builder's module.
-      root: The directory from which the module is imported.
-      module: The module's dotted name relative to `root`.
-      checksums: The file with the checksums of its downloads, which may not exist.
-      dummy_data: The directory of its dummy data, which may not exist.
-    """
-
-    name: str
-    source: Path
-    root: Path
-    module: str
-    checksums: Path
-    dummy_data: Path
+    name: str  # the dataset's name
+    source: Path  # the builder's module
+    root: Path  # the directory from which the module is imported
+    module: str  # its dotted name relative to `root`
+    checksums: Path  # of its downloads; the file may not exist
+    dummy_data: Path  # a directory that may not exist
 
     @property
     def folder(self) -> Path:

@@ -91,21 +91,14 @@ def _tall(value: object, indent: int) -> str:
 
 @dataclass(frozen=True)
 class SplitCode:
-    """How rows are split.
+    """How rows are split."""
 
-    Attributes:
-      shares: The share of each split; None if a column determines the split, or there is only one.
-      column: The column that determines the split, by its name in the data.
-      group: The column whose equal values stay in the same split.
-      stratify: The column whose values occur in the same proportions in each split.
-      folds: The number of equal folds, instead of shares.
-    """
-
+    # Of each split; None if a column determines it, or there is only one.
     shares: Mapping[str, float] | None = None
-    column: str | None = None
-    group: str | None = None
-    stratify: str | None = None
-    folds: int | None = None
+    column: str | None = None  # that determines the split, by its name in the data
+    group: str | None = None  # the column whose equal values stay in the same split
+    stratify: str | None = None  # the column whose values have the same proportions in each split
+    folds: int | None = None  # the number of equal folds, instead of shares
 
     @property
     def is_one(self) -> bool:
@@ -124,13 +117,8 @@ def builder(
 ) -> str:
     """Returns the source code of a builder.
 
-    Args:
-      name: The dataset.
-      found: The inspected raw data.
-      split: How the rows are split.
-      url: The download URL; None if the data is provided manually.
-      file_name: The name of the file or directory.
-      inside: The path or pattern within the file if it is an archive; empty for all of it.
+    Without a `url`, the data is provided manually. `inside` is the path or pattern within the file
+    if it is an archive.
     """
     features = Call(
         "tfds.features.FeaturesDict",

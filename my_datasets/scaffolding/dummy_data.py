@@ -264,13 +264,7 @@ def _chosen(given: Rows, found: Inspection, rows: int) -> Rows:
 
 
 def _varied(few: Mapping[str, Sequence[object]], count: int, rows: int) -> list[int]:
-    """Returns row numbers that cover every value of columns with few values, then the first rows.
-
-    Args:
-      few: The columns with few values.
-      count: The number of available rows.
-      rows: The number of rows to return.
-    """
+    """Returns row numbers that cover every value of the `few` columns, then the first rows."""
     seen: set[tuple[str, str]] = set()
     chosen = []
     for number in range(count):

@@ -48,14 +48,7 @@ _HEADER = re.compile(r"[A-Za-z_][\w .()/%#-]{0,60}")
 
 
 def kind_of(where: str) -> str:
-    """Returns the most common kind of the files at a location, one of `KINDS`, by their names.
-
-    Args:
-      where: A file, a directory, a pattern or an archive.
-
-    Raises:
-      SourceError: There is no file, or none of a known kind.
-    """
+    """Returns the most common kind of the files at a location, one of `KINDS`, by their names."""
     counted: Counter[str] = Counter()
     kinds = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings}
     for file in files(where):
@@ -87,13 +80,7 @@ def files_of(where: str, kind: str) -> list[SourceFile]:
 def database_of(where: str, table: str | None, key: str | None) -> tuple[str, dict[str, str]]:
     """Returns the table of an SQLite file to read, and the options of `sources.sql`.
 
-    Args:
-      where: The file.
-      table: The table or view; None if there is only one.
-      key: The key column; None for the table's primary key.
-
-    Raises:
-      SourceError: The file or table does not exist, or nothing identifies a row.
+    The table may be left out if there is only one, and the key if the table has a primary key.
     """
     if not Path(where).is_file():
         raise SourceError(f"The SQLite file {where} does not exist.", fix="pass the path of a file")

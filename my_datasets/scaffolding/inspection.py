@@ -77,48 +77,29 @@ _LABELS = ("label", "labels", "class", "target", "category", "y")
 
 @dataclass(frozen=True)
 class InspectedColumn:
-    """An inspected column.
+    """An inspected column."""
 
-    Attributes:
-      name: Its name in the data.
-      feature: Its name in the dataset.
-      kind: Its Arrow type as stored.
-      doc: A draft of its documentation, from the values seen.
-      classes: The names of its classes, if it is the label.
-      personal: Whether its values look as if they identify a person.
-    """
-
-    name: str
-    feature: str
-    kind: pa.DataType
-    doc: str
-    classes: tuple[str, ...] | None = None
-    personal: bool = False
+    name: str  # in the data
+    feature: str  # its name in the dataset
+    kind: pa.DataType  # as stored
+    doc: str  # a draft of its documentation, from the values seen
+    classes: tuple[str, ...] | None = None  # if it is the label
+    personal: bool = False  # whether its values look as if they identify a person
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """The inspected raw data.
+    """The inspected raw data."""
 
-    Attributes:
-      kind: The function of `my_datasets.sources` that reads the data.
-      options: Further keyword arguments of that function.
-      source: The rows.
-      columns: The columns, without one that is only the key.
-      label: The feature to predict; None if unknown.
-      sample: Some rows.
-      values: The distinct values of columns that have few.
-      table: The table of a database.
-    """
-
-    kind: str
-    options: Mapping[str, object]
+    kind: str  # the function of `my_datasets.sources` that reads the data
+    options: Mapping[str, object]  # further keyword arguments of that function
     source: sources.Source
-    columns: Sequence[InspectedColumn]
-    label: str | None
-    sample: pa.Table
+    columns: Sequence[InspectedColumn]  # without one that is only the key
+    label: str | None  # the feature to predict; None if unknown
+    sample: pa.Table  # some rows
+    # The distinct values of columns that have few.
     values: Mapping[str, Sequence[object]] = field(default_factory=dict)
-    table: str = ""
+    table: str = ""  # of a database
 
 
 def inspect(

@@ -191,14 +191,8 @@ def scaffold(
 ) -> ScaffoldedDataset:
     """Writes a dataset, completely or not at all.
 
-    Args:
-      name: The name of the new dataset.
-      where: The location of the raw data, as given by the user.
-      local: The local path of the raw data.
-      found: The inspected raw data.
-      into: The project's directory.
-      split: How the rows are split.
-      fetched: The download, if `where` is a URL.
+    `where` is the location of the raw data as the user gave it, `local` its local path, and
+    `fetched` the download if it is a URL.
 
     Raises:
       BuilderError: The name is invalid, or the dataset already exists.

@@ -46,17 +46,11 @@ _LARGEST_IN_MEMORY = 1 << 30
 
 @dataclass(frozen=True)
 class Member(SourceFile):
-    """A file in an archive.
+    """A file in an archive."""
 
-    Attributes:
-      archive: The archive's path or URL; a change of a local archive is a change of its files.
-      at: The offset of its bytes in a tar archive; None in a zip.
-      entry: Its name in the archive.
-    """
-
-    archive: str
-    at: int | None
-    entry: str
+    archive: str  # its path or URL; a change of a local archive is a change of its files
+    at: int | None  # the offset of its bytes in a tar archive; None in a zip
+    entry: str  # its name in the archive
 
     @property
     def is_splittable(self) -> bool:

@@ -83,19 +83,12 @@ def sql(
 
 @dataclass(frozen=True)
 class _Database:
-    """A database to read rows from.
+    """A database to read rows from."""
 
-    Attributes:
-      driver: The module of its ADBC driver.
-      shown: Its name in messages.
-      file: The database's file, which changes when the data does; None for a server.
-      arguments: The driver's connection arguments, which may contain a password.
-    """
-
-    driver: str
-    shown: str
-    file: str | None
-    arguments: Mapping[str, object] = field(repr=False)
+    driver: str  # the module of its ADBC driver
+    shown: str  # its name in messages
+    file: str | None  # the database's file, which changes when the data does; None for a server
+    arguments: Mapping[str, object] = field(repr=False)  # of the connection; may have a password
 
     @classmethod
     def of(cls, database: str) -> "_Database":

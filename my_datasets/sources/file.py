@@ -113,18 +113,13 @@ def _random_access(file: "SourceFile") -> io.RawIOBase:
 
 @dataclass(frozen=True)
 class SourceFile:
-    """A file to be read.
+    """A file to be read."""
 
-    Attributes:
-      location: Its path, or its URL in an object store.
-      name: Its path below the common directory of the source's files; empty if it is the only file.
-      size: Its size in bytes.
-      modified: The modification time, in nanoseconds since 1970; None if unknown.
-    """
-
-    location: str
+    location: str  # its path, or its URL in an object store
+    # Its path below the common directory of the source's files; empty if it is the only file.
     name: str
-    size: int
+    size: int  # in bytes
+    # In nanoseconds since 1970; None if unknown.
     modified: int | None = field(default=None, kw_only=True)
 
     @property
@@ -151,12 +146,7 @@ class SourceFile:
         return IndexedFile(self)
 
     def read_at(self, start: int, size: int) -> bytes:
-        """Returns some bytes of the file, decompressed; it must be splittable.
-
-        Args:
-          start: The offset of the first byte.
-          size: The number of bytes; fewer are returned at the end of the file.
-        """
+        """Returns bytes of the decompressed file, fewer at its end; it must be splittable."""
         if self.codec is not None:
             found = _random_access(self)
             found.seek(start)
@@ -186,12 +176,7 @@ class SourceFile:
         return f"{self.name}:{number}" if self.name else number
 
     def row_keys(self, first: int, count: int) -> pa.Array:
-        """Returns the default keys of consecutive rows, as `row_key` does.
-
-        Args:
-          first: The first row's number, counted from 0.
-          count: The number of rows.
-        """
+        """Returns the default keys of consecutive rows, as `row_key` does."""
         numbers = pa.array(np.arange(first, first + count))
         if not self.name:
             return numbers

@@ -55,19 +55,12 @@ class SplitPart:
 
 @dataclass(frozen=True)
 class Between:
-    """Selects rows by the position of their keys, or of their groups.
+    """Selects rows by the position of their keys, or of their groups."""
 
-    Attributes:
-      salt: A different text gives a different assignment.
-      first: The first position.
-      end: The position after the last.
-      group: The column whose values stay together; None to use the keys.
-    """
-
-    salt: str
-    first: int
-    end: int
-    group: str | None = None
+    salt: str  # a different text gives a different assignment
+    first: int  # the first position
+    end: int  # the position after the last
+    group: str | None = None  # the column whose values stay together; None to use the keys
 
     def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:
         """Returns a mask of the rows that belong to the split."""
@@ -92,19 +85,12 @@ class Between:
 
 @dataclass(frozen=True)
 class Stratum:
-    """Selects an exact share of the rows of each class.
+    """Selects an exact share of the rows of each class."""
 
-    Attributes:
-      salt: A different text gives a different assignment.
-      column: The column of the classes.
-      bounds: The first position and the position after the last, for each class.
-      takes_unread: Whether unreadable rows belong to the split.
-    """
-
-    salt: str
-    column: str
-    bounds: Mapping[str, tuple[int, int]]
-    takes_unread: bool
+    salt: str  # a different text gives a different assignment
+    column: str  # of the classes
+    bounds: Mapping[str, tuple[int, int]]  # of positions, for each class
+    takes_unread: bool  # whether unreadable rows belong to the split
 
     def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:
         """Returns a mask of the rows that belong to the split.
@@ -159,10 +145,7 @@ def salted_md5(salt: str, texts: pa.LargeBinaryArray) -> shuffle_order.Hashes:
 
 
 def cuts(parts: Mapping[str, float]) -> dict[str, tuple[int, int]]:
-    """Returns where each part begins and ends, from 0 to 2**64.
-
-    Args:
-      parts: Each part's share of the rows, from 0 to 1, by name.
+    """Returns where each part begins and ends, from 0 to 2**64, given its share from 0 to 1.
 
     Raises:
       SourceError: The shares are invalid.
@@ -207,10 +190,7 @@ def strata(
 ) -> dict[str, dict[str, tuple[int, int]]]:
     """Returns each class's bounds in each part, so that each part gets its share of every class.
 
-    Args:
-      read: Yields the keys and the classes of all rows.
-      parts: Each part's share, by name.
-      salt: A different text gives a different assignment.
+    `read` yields the keys and the classes of all rows.
     """
     found: dict[str, list[Positions]] = {}
     for keys, classes in read():

@@ -135,19 +135,12 @@ class _Dialect:
 
 @dataclass(frozen=True)
 class _CsvParser:
-    """Parses rows to tables.
-
-    Attributes:
-      dialect: The format of the rows.
-      schema: All columns, with the types that pyarrow parses.
-      stored: The same columns, with the types in which they are stored.
-      given: The columns whose types were given rather than inferred.
-    """
+    """Parses rows to tables."""
 
     dialect: _Dialect
-    schema: pa.Schema
-    stored: pa.Schema
-    given: frozenset[str]
+    schema: pa.Schema  # all columns, with the types that pyarrow parses
+    stored: pa.Schema  # the same, with the types in which they are stored
+    given: frozenset[str]  # the columns whose types were given rather than inferred
 
     def __call__(self, data: bytes) -> pa.Table:
         return stored(self.dialect.read(data, self.schema.names, self.schema), self.stored)

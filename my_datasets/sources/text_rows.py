@@ -37,40 +37,23 @@ PIECE = 8 << 20
 
 @dataclass(frozen=True)
 class LineRange:
-    """A part of a file that contains whole rows.
-
-    Attributes:
-      file: The file.
-      start: The offset of the first byte.
-      stop: The offset after the last byte; None for a whole file that is compressed or in an
-        archive.
-      first_row: The number of its first row in the file, counted from 0, without blank lines and
-        the rows before the data.
-      rows: The number of rows; None if unknown.
-    """
+    """A part of a file that contains whole rows."""
 
     file: SourceFile
-    start: int
-    stop: int | None
-    first_row: int
-    rows: int | None
+    start: int  # the offset of the first byte
+    stop: int | None  # the offset after the last byte; None for a whole file that is not seekable
+    first_row: int  # its number, from 0, without blank lines and the rows before the data
+    rows: int | None  # their number; None if unknown
 
 
 @dataclass(frozen=True)
 class LineRows:
-    """Some whole rows of a file.
-
-    Attributes:
-      data: Their bytes.
-      ends: The position after each row that is not blank.
-      first_row: The number of the first row.
-      start: Their offset in the decompressed file.
-    """
+    """Some whole rows of a file."""
 
     data: bytes
-    ends: Ends
-    first_row: int
-    start: int
+    ends: Ends  # the position after each row that is not blank
+    first_row: int  # the number of the first row
+    start: int  # their offset in the decompressed file
 
     def part(self, begin: int, end: int) -> bytes:
         """Returns the bytes of the rows from `begin` up to `end`."""
@@ -213,30 +196,20 @@ class Parser(Protocol):
         """Parses the bytes of some rows to a table; raises `ArrowInvalid` or `ValueError`."""
 
     def invalid(self, data: bytes, error: Exception | None, rows: int) -> InvalidValue:
-        """Describes an invalid row.
+        """Describes an invalid row, given its bytes and the error that parsing it raised.
 
-        Args:
-          data: The row's bytes.
-          error: The error that parsing it raised; None if it returned a wrong number of rows.
-          rows: The number of rows it returned.
+        Without an error, it was parsed to another number of rows.
         """
 
 
 @dataclass(frozen=True)
 class TextReader:
-    """Reads parts of text files; the generator of their units.
-
-    Attributes:
-      parser: Parses rows.
-      key: The column of the keys; None for the row numbers.
-      quote: As in `parts`.
-      skip: As in `parts`.
-    """
+    """Reads parts of text files; the generator of their units."""
 
     parser: Parser
-    key: str | None
-    quote: str | None
-    skip: int
+    key: str | None  # the column of the keys; None for the row numbers
+    quote: str | None  # as in `parts`
+    skip: int  # as in `parts`
 
     def __call__(self, part: LineRange) -> Iterator[Rows]:
         """Yields the keys and rows of a part."""
