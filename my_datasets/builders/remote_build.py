@@ -308,14 +308,12 @@ def _locked(version_dir: Path) -> Iterator[None]:
     version_dir.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(version_dir.parent / f".{version_dir.name}.delivering.lock")
     try:
-        lock.acquire(timeout=0)
+        acquired = lock.acquire(timeout=0)
     except filelock.Timeout:
         _LOGGER.warning("Another process is building %s for a store; waiting for it.", version_dir)
-        lock.acquire()
-    try:
+        acquired = lock.acquire()
+    with acquired:
         yield
-    finally:
-        lock.release()
 
 
 def _deliver(destination: Destination, version_dir: Path, lease: Lease, how: BuildOptions) -> None:

@@ -1,7 +1,7 @@
 """Checks a builder's behavior: imports it, and gets its features, splits and first examples.
 
 Runs as a program, in a separate process, so that a builder cannot crash the check:
-`python -m my_datasets.checking.behavior_check SUBJECT REPORT`, where both are JSON files.
+`python -m my_datasets.checking.behavior_check TARGET REPORT`, where both are JSON files.
 """
 
 import hashlib
@@ -44,13 +44,13 @@ class DummyDownloadManager:  # builders that use unsupported methods get errors 
     """Returns dummy data instead of downloads, and reports downloads without recorded checksums."""
 
     def __init__(
-        self, subject: CheckTarget, records: Mapping[str, checksums.UrlInfo], issues: list[Issue]
+        self, target: CheckTarget, records: Mapping[str, checksums.UrlInfo], issues: list[Issue]
     ) -> None:
         """Adds issues to the list, for what the builder requests but `records` lacks."""
-        self._subject = subject
+        self._subject = target
         self._records = records
         self._issues = issues
-        self._dummy = epath.Path(subject.dummy_data)
+        self._dummy = epath.Path(target.dummy_data)
 
     @property
     def manual_dir(self) -> epath.Path:
@@ -141,23 +141,23 @@ class _IssueError(Exception):
         self.issue = Issue(code, node, problem, fix, expected, found)
 
 
-def examine(subject: CheckTarget) -> tuple[list[Issue], Trace]:
+def examine(target: CheckTarget) -> tuple[list[Issue], Trace]:
     """Returns the issues in a builder's behavior, and the trace of its first examples."""
     issues: list[Issue] = []
     trace: Trace = {}
     try:
-        cls = _builder_class(subject)
+        cls = _builder_class(target)
         configs = [config.name for config in cls.BUILDER_CONFIGS] or [None]
         with tempfile.TemporaryDirectory() as directory:
             for config in configs:
-                builder = _made(subject, cls, config, directory)
+                builder = _made(target, cls, config, directory)
                 issues += _undocumented(builder.info.features)
                 encoder = ExampleEncoder(builder.info.features)
                 label = f"{config}/" if config else ""
-                for item in _inputs(subject, builder, issues):
+                for item in _inputs(target, builder, issues):
                     examples = trace[f"{label}{item.name}"] = []
                     try:
-                        _check_split(subject, encoder, item, f"split {label}{item.name}", examples)
+                        _check_split(target, encoder, item, f"split {label}{item.name}", examples)
                     except _IssueError as error:
                         issues.append(error.issue)
     except _IssueError as error:
@@ -165,14 +165,14 @@ def examine(subject: CheckTarget) -> tuple[list[Issue], Trace]:
     return list(dict.fromkeys(issues)), trace
 
 
-def _builder_class(subject: CheckTarget) -> type[tfds.core.DatasetBuilder]:
-    sys.path.insert(0, str(subject.root))
+def _builder_class(target: CheckTarget) -> type[tfds.core.DatasetBuilder]:
+    sys.path.insert(0, str(target.root))
     try:
-        module = importlib.import_module(subject.module)
+        module = importlib.import_module(target.module)
     except BaseException as error:
         raise _IssueError(
             "import",
-            _line_of(error, subject),
+            _line_of(error, target),
             f"The module cannot be imported: {_shown(error)}.",
             "correct that line, or install what it imports",
         ) from error
@@ -180,7 +180,7 @@ def _builder_class(subject: CheckTarget) -> type[tfds.core.DatasetBuilder]:
     if not isinstance(cls, type) or not issubclass(cls, tfds.core.DatasetBuilder):
         raise _IssueError(
             "base-class",
-            subject.source.name,
+            target.source.name,
             "The class Builder is not a dataset builder.",
             "write class Builder(my_datasets.Builder)",
         )
@@ -188,7 +188,7 @@ def _builder_class(subject: CheckTarget) -> type[tfds.core.DatasetBuilder]:
 
 
 def _made(
-    subject: CheckTarget, cls: type[tfds.core.DatasetBuilder], config: str | None, directory: str
+    target: CheckTarget, cls: type[tfds.core.DatasetBuilder], config: str | None, directory: str
 ) -> tfds.core.DatasetBuilder:
     try:
         builder = cls(config=config, data_dir=directory)
@@ -197,7 +197,7 @@ def _made(
     except BaseException as error:
         raise _IssueError(
             "info",
-            _line_of(error, subject),
+            _line_of(error, target),
             f"The builder cannot be created: {_shown(error)}.",
             "return from _info tfds.core.DatasetInfo(builder=self, features=...)",
         ) from error
@@ -205,7 +205,7 @@ def _made(
         if key not in builder.info.features:
             raise _IssueError(
                 "supervised-keys",
-                subject.source.name,
+                target.source.name,
                 f"supervised_keys names {key!r}, which is not a feature.",
                 "name features in supervised_keys",
                 expected=f"some of {', '.join(builder.info.features)}",
@@ -234,12 +234,12 @@ def _undocumented(features: tfds.features.FeatureConnector, path: str = "") -> I
 
 
 def _inputs(
-    subject: CheckTarget, builder: tfds.core.DatasetBuilder, issues: list[Issue]
+    target: CheckTarget, builder: tfds.core.DatasetBuilder, issues: list[Issue]
 ) -> list[SplitInput]:
     """Returns the splits whose examples can be generated without Beam, from the dummy data."""
     if build_job.wants_beam(builder._split_generators):
         return []
-    manager = DummyDownloadManager(subject, type(builder).url_infos or {}, issues)
+    manager = DummyDownloadManager(target, type(builder).url_infos or {}, issues)
     if hasattr(builder, "embedded_file"):
         builder.embedded_file = manager.embedded_file(builder.embedded_file)
     try:
@@ -247,13 +247,13 @@ def _inputs(
     except NoDummyDataError:
         return []
     except MyDatasetsError as error:
-        issues.append(_converted("splits", subject.source.name, error).issue)
+        issues.append(_converted("splits", target.source.name, error).issue)
         return []
     except BaseException as error:
         issues.append(
             Issue(
                 "splits",
-                _line_of(error, subject),
+                _line_of(error, target),
                 f"_split_generators failed: {_shown(error)}.",
                 "correct it, or the dummy data that replaces its downloads",
             )
@@ -263,7 +263,7 @@ def _inputs(
 
 
 def _check_split(
-    subject: CheckTarget,
+    target: CheckTarget,
     encoder: ExampleEncoder,
     item: SplitInput,
     node: str,
@@ -273,7 +273,7 @@ def _check_split(
     try:
         for position, (key, encode) in enumerate(_first(encoder, item)):
             where = f"{node}, example {position}"
-            text = _key(key, where, subject, {known for known, _ in examples})
+            text = _key(key, where, target, {known for known, _ in examples})
             try:
                 record = encode()[0].as_py()
             except MyDatasetsError:
@@ -288,7 +288,7 @@ def _check_split(
     except BaseException as error:
         raise _IssueError(
             "generator",
-            _line_of(error, subject),
+            _line_of(error, target),
             f"The generator of {node} failed: {_shown(error)}.",
             "correct it, or its dummy data",
         ) from error
@@ -321,7 +321,7 @@ def _row(encoder: ExampleEncoder, example: object) -> pa.LargeBinaryArray:
     return encoder.row(example)
 
 
-def _key(key: object, where: str, subject: CheckTarget, known: set[str]) -> str:
+def _key(key: object, where: str, target: CheckTarget, known: set[str]) -> str:
     try:
         text = shuffle_order.key_bytes(key).decode(errors="backslashreplace")
     except InvalidKeyError as error:
@@ -333,7 +333,7 @@ def _key(key: object, where: str, subject: CheckTarget, known: set[str]) -> str:
             f"The key {text!r} occurs twice.",
             "yield keys that are unique within the split",
         )
-    if str(subject.dummy_data) in text:
+    if str(target.dummy_data) in text:
         raise _IssueError(
             "key-is-path",
             where,
@@ -373,22 +373,22 @@ def _shown(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _line_of(error: BaseException, subject: CheckTarget) -> str:
+def _line_of(error: BaseException, target: CheckTarget) -> str:
     """Returns the innermost line of the builder in an error's traceback."""
     frames = traceback.extract_tb(error.__traceback__)
-    lines = [frame.lineno for frame in frames if Path(frame.filename) == subject.source]
-    if isinstance(error, SyntaxError) and error.filename == str(subject.source):
+    lines = [frame.lineno for frame in frames if Path(frame.filename) == target.source]
+    if isinstance(error, SyntaxError) and error.filename == str(target.source):
         lines.append(error.lineno)
-    return f"{subject.source.name}:{lines[-1]}" if lines else subject.source.name
+    return f"{target.source.name}:{lines[-1]}" if lines else target.source.name
 
 
 def main() -> None:
-    """Reads the subject, and writes the report."""
+    """Reads the target, and writes the report."""
     given = json.loads(Path(sys.argv[1]).read_text("utf-8"))
     for name in ("source", "root", "checksums", "dummy_data"):
         given[name] = Path(given[name])
-    subject = CheckTarget(**given)
-    issues, trace = examine(subject)
+    target = CheckTarget(**given)
+    issues, trace = examine(target)
     report = {"issues": [issue.to_json() for issue in issues], "trace": trace}
     Path(sys.argv[2]).write_text(json.dumps(report), "utf-8")
 

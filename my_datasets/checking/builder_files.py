@@ -126,9 +126,9 @@ _LOCAL_ONLY = {
 }  # fmt: skip
 
 
-def docs_issues(subject: CheckTarget, valid_tags: frozenset[str]) -> Iterator[Issue]:
+def docs_issues(target: CheckTarget, valid_tags: frozenset[str]) -> Iterator[Issue]:
     """Yields the issues in these files."""
-    readme = subject.folder / "README.md"
+    readme = target.folder / "README.md"
     prose = [
         line
         for line in (readme.read_text("utf-8").splitlines() if readme.is_file() else [])
@@ -140,19 +140,19 @@ def docs_issues(subject: CheckTarget, valid_tags: frozenset[str]) -> Iterator[Is
             "write README.md beside the builder; its first line of prose is the summary",
             severity=Severity.WARNING,
         )  # fmt: skip
-    citations = subject.folder / "CITATIONS.bib"
+    citations = target.folder / "CITATIONS.bib"
     if not citations.is_file() or not _ENTRY.search(citations.read_text("utf-8")):
         yield Issue(
             "citation", "CITATIONS.bib", "There is no BibTeX entry.",
             "write CITATIONS.bib beside the builder, so that the data can be cited",
             severity=Severity.WARNING,
         )  # fmt: skip
-    yield from _tags(subject, valid_tags)
-    yield from _checksums(subject)
+    yield from _tags(target, valid_tags)
+    yield from _checksums(target)
 
 
-def _tags(subject: CheckTarget, valid: frozenset[str]) -> Iterator[Issue]:
-    path = subject.folder / "TAGS.txt"
+def _tags(target: CheckTarget, valid: frozenset[str]) -> Iterator[Issue]:
+    path = target.folder / "TAGS.txt"
     if not path.is_file():
         yield Issue(
             "tags", "TAGS.txt", "There are no tags.",
@@ -173,8 +173,8 @@ def _tags(subject: CheckTarget, valid: frozenset[str]) -> Iterator[Issue]:
         )
 
 
-def _checksums(subject: CheckTarget) -> Iterator[Issue]:
-    path = subject.checksums
+def _checksums(target: CheckTarget) -> Iterator[Issue]:
+    path = target.checksums
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
@@ -192,17 +192,17 @@ def _checksums(subject: CheckTarget) -> Iterator[Issue]:
                 "checksums",
                 f"{path.name}:{number}",
                 "The line is not a valid record.",
-                f"my-datasets checksums {subject.name} --update",
+                f"my-datasets checksums {target.name} --update",
                 expected="address, size, SHA-256 and file name, separated by tabs",
                 found=found,
             )
 
 
-def source_issues(subject: CheckTarget) -> Iterator[Issue]:
+def source_issues(target: CheckTarget) -> Iterator[Issue]:
     """Yields the issues in a builder's source."""
-    file = subject.source.name
+    file = target.source.name
     try:
-        tree = ast.parse(subject.source.read_bytes())
+        tree = ast.parse(target.source.read_bytes())
     except SyntaxError as error:
         yield Issue(
             "syntax", f"{file}:{error.lineno}", f"The module is not valid Python: {error.msg}.",

@@ -36,14 +36,14 @@ class Running(Protocol):
         """Kills the process."""
 
 
-# Starts a process that examines the subject in a file and writes a report, given a hash seed.
+# Starts a process that examines the target in a file and writes a report, given a hash seed.
 Launch = Callable[[Path, Path, str], Running]
 # By split, the keys and hashes of its first examples.
 Trace = dict[str, list[tuple[str, str]]]
 
 
 def new_process(given: Path, report: Path, seed: str) -> Running:
-    """Examines a subject in a fresh interpreter."""
+    """Examines a target in a fresh interpreter."""
     return subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", "my_datasets.checking.behavior_check", str(given), str(report)],
         env={
@@ -66,13 +66,13 @@ def check(name_or_path: str, *, timeout: float = 60.0, launch: Launch = new_proc
     Raises:
       DatasetNotFoundError: There is neither such a dataset nor such a path.
     """
-    subject = builder_files.find(name_or_path)
-    if isinstance(subject, Issue):
-        return [subject]
-    issues = list(builder_files.source_issues(subject))
-    issues += builder_files.docs_issues(subject, _valid_tags())
+    target = builder_files.find(name_or_path)
+    if isinstance(target, Issue):
+        return [target]
+    issues = list(builder_files.source_issues(target))
+    issues += builder_files.docs_issues(target, _valid_tags())
     if not any(issue.code in _BEFORE_ANY_RUN for issue in issues):
-        issues += _behavior(subject, timeout, launch)
+        issues += _behavior(target, timeout, launch)
     return sorted(dict.fromkeys(issues), key=lambda issue: issue.severity is not Severity.ERROR)
 
 
@@ -85,10 +85,10 @@ def _valid_tags() -> frozenset[str]:
     return frozenset(line.partition("#")[0].strip() for line in text.splitlines())
 
 
-def _behavior(subject: CheckTarget, timeout: float, launch: Launch) -> Iterator[Issue]:
+def _behavior(target: CheckTarget, timeout: float, launch: Launch) -> Iterator[Issue]:
     with tempfile.TemporaryDirectory() as directory:
-        given = Path(directory) / "subject.json"
-        given.write_text(json.dumps({k: str(v) for k, v in vars(subject).items()}), "utf-8")
+        given = Path(directory) / "target.json"
+        given.write_text(json.dumps({k: str(v) for k, v in vars(target).items()}), "utf-8")
         reports = [Path(directory) / f"report-{seed}.json" for seed in _SEEDS]
         running = [
             launch(given, report, seed) for seed, report in zip(_SEEDS, reports, strict=True)
@@ -98,7 +98,7 @@ def _behavior(subject: CheckTarget, timeout: float, launch: Launch) -> Iterator[
                 process.wait(timeout)
         except subprocess.TimeoutExpired:
             yield Issue(
-                "timeout", subject.source.name,
+                "timeout", target.source.name,
                 f"The builder did not yield its first examples within {timeout:g} seconds.",
                 "read less before yielding, or allow more time with --timeout",
             )  # fmt: skip
@@ -111,7 +111,7 @@ def _behavior(subject: CheckTarget, timeout: float, launch: Launch) -> Iterator[
         for process, report in zip(running, reports, strict=True):
             if not report.is_file():
                 yield Issue(
-                    "crash", subject.source.name,
+                    "crash", target.source.name,
                     f"The process that runs the builder exited with {process.returncode}.",
                     "build a sample to see why: --max-examples-per-split 10",
                 )  # fmt: skip

@@ -33,7 +33,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_]*")
 
 
 @dataclass(frozen=True)
-class Places:
+class DatasetPaths:
     """The locations of a dataset's files."""
 
     root: Path
@@ -44,7 +44,7 @@ class Places:
     test: Path
 
 
-def places(name: str, project: Path) -> Places:
+def dataset_paths(name: str, project: Path) -> DatasetPaths:
     """Returns the locations of a dataset's files.
 
     Raises:
@@ -57,19 +57,17 @@ def places(name: str, project: Path) -> Places:
             fix="choose another name, such as " + (_identifier(name) or "my_dataset"),
         )
     root = Path(os.path.realpath(project))
-    if (root / "my_datasets/datasets").is_dir():  # the project is this package
-        folder = root / "my_datasets/datasets" / name
-        found = Places(
-            root, "my_datasets.datasets", folder, root / f"checksums/{name}.tsv",
-            root / "dummy_data" / name, root / f"tests/datasets/test_{name}.py",
-        )  # fmt: skip
-    else:
-        package = _identifier(root.name)
-        folder = root / package / "datasets" / name
-        found = Places(
-            root, f"{package}.datasets", folder, folder / "checksums.tsv",
-            folder / "dummy_data", root / f"tests/test_{name}.py",
-        )  # fmt: skip
+    is_this_package = (root / "my_datasets/datasets").is_dir()
+    package = "my_datasets" if is_this_package else _identifier(root.name)
+    folder = root / package / "datasets" / name
+    found = DatasetPaths(
+        root,
+        f"{package}.datasets",
+        folder,
+        checksums=root / f"checksums/{name}.tsv" if is_this_package else folder / "checksums.tsv",
+        dummy_data=root / "dummy_data" / name if is_this_package else folder / "dummy_data",
+        test=root / ("tests/datasets" if is_this_package else "tests") / f"test_{name}.py",
+    )
     for path in (found.folder, found.checksums, found.dummy_data, found.test):
         if path.exists():
             raise BuilderError(
@@ -78,7 +76,7 @@ def places(name: str, project: Path) -> Places:
     return found
 
 
-def new_package(at: Places) -> Mapping[Path, str]:
+def new_package(at: DatasetPaths) -> Mapping[Path, str]:
     """Returns the files that a package other than this one needs besides the dataset, by path."""
     package = at.package.partition(".")[0]
     if package == "my_datasets":
@@ -199,7 +197,7 @@ def scaffold(
       SourceError: Dummy data cannot be derived from the raw data, or the data cannot be split this
         way.
     """
-    at = places(name, into)
+    at = dataset_paths(name, into)
     url = where.partition("::")[0] if fetched is not None else None
     file_name = dummies.stem(local)
     outside, _, inside = local.partition("::")
@@ -273,7 +271,7 @@ def _tried(
     (folder / "README.md").write_text(f"# {name}\n", "utf-8")
     module = f"{package}.{name}.{path.stem}"
     dummy = scratch / "dummy_data"
-    subject = CheckTarget(name, path, scratch, module, folder / "checksums.tsv", dummy)
+    target = CheckTarget(name, path, scratch, module, folder / "checksums.tsv", dummy)
     records = {download.url: url_info(download)} if download is not None else {}
     rows = _ROWS
     with _imported(scratch, module) as builder_class:
@@ -281,7 +279,7 @@ def _tried(
         while True:
             shutil.rmtree(dummy, ignore_errors=True)
             dummies.write(local, found, rows, dummy)
-            manager = DummyDownloadManager(subject, records, [])
+            manager = DummyDownloadManager(target, records, [])
             parts = builder._split_generators(manager)
             sizes = {split: _size(part) for split, part in parts.items()}
             rows *= 2

@@ -64,12 +64,11 @@ class LineRows:
         return len(self.ends)
 
 
-def parts(file: SourceFile, *, size: int, quote: str | None, skip: int) -> list[LineRange]:
+def parts(file: SourceFile, *, quote: str | None, skip: int) -> list[LineRange]:
     """Returns the parts in which to read a file: a single one if it is not seekable.
 
     Args:
       file: The file; it is read completely once, unless it is a single part.
-      size: The approximate size of each part, in bytes.
       quote: The quote character; newlines between two of them do not end a row. None for no
         quoting.
       skip: The number of rows before the data, such as the header.
@@ -82,12 +81,12 @@ def parts(file: SourceFile, *, size: int, quote: str | None, skip: int) -> list[
     with file.read_all() as stream:
         return [
             LineRange(file, rows.start, rows.start + len(rows.data), rows.first_row, len(rows))
-            for rows in _without_head(_pieces(stream, file, size=size, quote=quote), skip)
+            for rows in _without_head(_pieces(stream, file, size=PIECE, quote=quote), skip)
         ]
 
 
-def read(part: LineRange, *, size: int, quote: str | None, skip: int) -> Iterator[LineRows]:
-    """Yields the rows of a part, about `size` bytes at a time; see `parts`.
+def read(part: LineRange, *, quote: str | None, skip: int) -> Iterator[LineRows]:
+    """Yields the rows of a part, about `PIECE` bytes at a time; see `parts`.
 
     Raises:
       SourceError: A row is longer than `LONGEST_ROW`, or the file changed after `parts` read it.
@@ -103,7 +102,7 @@ def read(part: LineRange, *, size: int, quote: str | None, skip: int) -> Iterato
         yield LineRows(data, ends, part.first_row, part.start)
         return
     with part.file.stream() as stream:
-        yield from _without_head(_pieces(stream, part.file, size=size, quote=quote), skip)
+        yield from _without_head(_pieces(stream, part.file, size=PIECE, quote=quote), skip)
 
 
 def _without_head(pieces: Iterator[LineRows], skip: int) -> Iterator[LineRows]:
@@ -213,7 +212,7 @@ class TextReader:
 
     def __call__(self, part: LineRange) -> Iterator[Rows]:
         """Yields the keys and rows of a part."""
-        for rows in read(part, size=PIECE, quote=self.quote, skip=self.skip):
+        for rows in read(part, quote=self.quote, skip=self.skip):
             for begin, found in self._parsed(rows, 0, len(rows)):
                 row = rows.first_row + begin
                 if isinstance(found, InvalidValue):
@@ -262,7 +261,7 @@ def text_source(
     skip: int = 0,
 ) -> Source:
     """Returns the rows of text files, whose parts are the units."""
-    units = [part for file in files for part in parts(file, size=PIECE, quote=quote, skip=skip)]
+    units = [part for file in files for part in parts(file, quote=quote, skip=skip)]
     return Source(TextReader(parser, key, quote, skip), units, schema, nullable)
 
 

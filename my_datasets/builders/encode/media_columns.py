@@ -7,6 +7,7 @@ images together.
 """
 
 import contextlib
+import itertools
 import os
 import struct
 import zlib
@@ -140,27 +141,18 @@ class ImageEncoder(ColumnEncoder):
 
     def _as_files(self, values: Values) -> list[Any]:
         """Returns arrays and paths as the bytes of image files; leaves other values to TFDS."""
-        files: list[Any] = [_contents(value) if _is_path(value) else value for value in values]
-        begin = 0
-        while begin < len(files):
-            if not self._becomes_png(files[begin]):
-                begin += 1
-                continue
-            end = begin + 1  # consecutive images of the same size are encoded together
-            while (
-                end < len(files)
-                and self._becomes_png(files[end])
-                and files[end].shape == files[begin].shape
-            ):
-                end += 1
-            files[begin:end] = encode_png(np.stack(files[begin:end]))
-            begin = end
+        given = (_contents(value) if _is_path(value) else value for value in values)
+        files: list[Any] = []
+        # Consecutive images of the same size are encoded together.
+        for shape, group in itertools.groupby(given, self._png_shape):
+            same = list(group)
+            files += same if shape is None else encode_png(np.stack(same))
         return files
 
-    def _becomes_png(self, value: object) -> bool:
-        """Returns whether a value is an array that fits the feature and is not to become a JPEG."""
+    def _png_shape(self, value: object) -> tuple[int, ...] | None:
+        """Returns the shape of an array that fits the feature and is not to become a JPEG."""
         shape, dtype = self.feature.shape, self.feature.np_dtype
-        return (
+        fits = (
             type(value) is np.ndarray
             and self.feature.encoding_format != "jpeg"
             and dtype in (np.uint8, np.uint16)
@@ -168,8 +160,9 @@ class ImageEncoder(ColumnEncoder):
             and len(value.shape) == len(shape) == len("hwc")
             and 0 not in value.shape
             and value.shape[2] in PNG_CHANNELS
-            and all(want in (None, got) for want, got in zip(shape, value.shape, strict=True))
+            and all(side in (None, found) for side, found in zip(shape, value.shape, strict=True))
         )
+        return value.shape if fits else None
 
 
 def _contents(path: str | os.PathLike[str]) -> bytes:

@@ -24,10 +24,17 @@ from my_datasets.records.tf_example import encoding
 from my_datasets.records.tf_example.pieces import Piece, spread
 
 
-class NumberEncoder(ColumnEncoder):
-    """Encodes scalars, and tensors of a fixed shape or with one unknown dimension."""
+class _ScalarEncoder(ColumnEncoder):
+    """Encodes values that may be immutable, and need no copy then."""
 
     may_read_files = False
+
+    def own(self, value: object) -> object:
+        return value if is_constant(type(value)) else super().own(value)
+
+
+class NumberEncoder(_ScalarEncoder):
+    """Encodes scalars, and tensors of a fixed shape or with one unknown dimension."""
 
     def __init__(self, name: str, feature: tfds.features.Tensor) -> None:
         super().__init__(name, feature)
@@ -37,9 +44,7 @@ class NumberEncoder(ColumnEncoder):
         self._is_float = self._dtype.kind == "f"
 
     def own(self, value: object) -> object:
-        if type(value) is np.ndarray:
-            return value.copy()
-        return value if is_constant(type(value)) else super().own(value)
+        return value.copy() if type(value) is np.ndarray else super().own(value)
 
     def quickly(self, values: Values) -> list[Piece] | None:
         kinds = set(map(type, values))
@@ -126,13 +131,8 @@ class NumberEncoder(ColumnEncoder):
         return encode(self.name, values, lengths)
 
 
-class LabelEncoder(ColumnEncoder):
+class LabelEncoder(_ScalarEncoder):
     """Class labels, as numbers or names."""
-
-    may_read_files = False
-
-    def own(self, value: object) -> object:
-        return value if is_constant(type(value)) else super().own(value)
 
     def quickly(self, values: Values) -> list[Piece] | None:
         kinds = set(map(type, values))
@@ -177,13 +177,8 @@ class LabelEncoder(ColumnEncoder):
         return InvalidValue(self.name, repr(self.feature), f"the label {label!r}")
 
 
-class TextEncoder(ColumnEncoder):
+class TextEncoder(_ScalarEncoder):
     """Texts and bytes."""
-
-    may_read_files = False
-
-    def own(self, value: object) -> object:
-        return value if is_constant(type(value)) else super().own(value)
 
     def quickly(self, values: Values) -> list[Piece] | None:
         if not self.are_safe(set(map(type, values))):

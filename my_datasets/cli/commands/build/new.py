@@ -96,7 +96,7 @@ def command(
     """
     quiet_tensorflow()
     from my_datasets.scaffolding.code import SplitCode
-    from my_datasets.scaffolding.scaffold import inspect_raw_data, places, scaffold
+    from my_datasets.scaffolding.scaffold import dataset_paths, inspect_raw_data, scaffold
 
     if folds and (split or stratify):
         raise click.UsageError("--folds cannot be combined with --split or --stratify.")
@@ -104,7 +104,7 @@ def command(
         raise click.UsageError(
             "--group and --stratify need shares, such as --split train=0.8,test=0.2"
         )
-    places(name, package)
+    dataset_paths(name, package)
     scratch = context.with_resource(tempfile.TemporaryDirectory())
     column = split if isinstance(split, str) else None
     found, local, fetched = inspect_raw_data(
