@@ -52,9 +52,7 @@ from my_datasets.errors import (
     OverwriteError,
     SourceError,
 )
-from my_datasets.metadata import layout, recorded_files
-from my_datasets.metadata.dataset_info import essentials
-from my_datasets.metadata.manifest import Manifest
+from my_datasets.metadata import layout
 from my_datasets.resolving import available_versions, version_select
 from my_datasets.statistics.constraints import Constraint
 from my_datasets.storage import addresses
@@ -399,24 +397,11 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             beam.close()
             if isinstance(options.report, ProgressBar):
                 options.report.close()
-        Manifest(
-            fingerprint=made_by,
-            options=code_fingerprint.limiting_options(download_config, options),
-            quarantined={one.name: len(one.quarantined) for one in results if one.quarantined},
-            splits=manifest_writer.declared_splits(job.inputs),
-            content=content,
-            provenance=manifest_writer.provenance(
-                self,
-                dl_manager._recorded_url_infos,
-                build_job.rebuild_command(self, download_config, options),
-            ),
-            metadata=essentials(target),
-            statistics=statistics,
-            constraints={name: one.to_json() for name, one in self.CONSTRAINTS.items()},
-            configs=manifest_writer.configs(self),
-            metadata_copy=recorded_files.of_version(target),
-            files=manifest_writer.files_of(target, results),
-        ).write(target)
+        manifest_writer.write_manifest(
+            self, target, job.inputs, results, download_config, options,
+            dl_manager._recorded_url_infos,
+            fingerprint=made_by, content=content, statistics=statistics,
+        )  # fmt: skip
         if options.version_gate:
             gate.check(target, version_dir.parent, available_versions.of_builder(self).blocked)
 

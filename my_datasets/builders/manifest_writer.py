@@ -15,6 +15,7 @@ import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download import checksums
 
 from my_datasets._version import __version__
+from my_datasets.builders import build_job, code_fingerprint
 from my_datasets.building.options import BuildOptions, SplitResult
 from my_datasets.building.progress import Meter, log_progress
 from my_datasets.building.units import SplitInput
@@ -151,32 +152,54 @@ def _refuse_violations(found: Mapping[str, Examined], declared: Mapping[str, Con
         )
 
 
-def provenance(
-    builder: tfds.core.DatasetBuilder, downloads: Mapping[str, checksums.UrlInfo], reproduce: str
-) -> dict[str, object]:
-    """Returns the origin of a version and the software that built it, for its manifest."""
+def write_manifest(
+    builder: "Builder",
+    target: Path,
+    inputs: Iterable[SplitInput],
+    results: Sequence[SplitResult],
+    config: tfds.download.DownloadConfig,
+    options: BuildOptions,
+    downloads: Mapping[str, checksums.UrlInfo],
+    *,
+    fingerprint: dict[str, str],
+    content: Content,
+    statistics: dict[str, object],
+) -> None:
+    """Writes the manifest of a built version, beside its other metadata in `target`."""
     notes = builder.info.release_notes or {}
-    return {
-        "software": {
-            "my_datasets": __version__,
-            "tensorflow_datasets": tfds.__version__,
-            "zlib": zlib.ZLIB_RUNTIME_VERSION,
-        },
-        "sources": [
-            {"url": _without_secrets(url), "bytes": info.size, "sha256": info.checksum}
-            for url, info in sorted(downloads.items())
-        ],
-        "licence": builder.info.redistribution_info.license or "",
-        "release_notes": {str(version): note for version, note in notes.items()},
-        "reproduce": reproduce,
-    }
-
-
-def files_of(version_dir: Path, results: Sequence[SplitResult]) -> dict[str, object]:
-    """Returns the manifest's record of the files other than a version's shards."""
     shards = {shard.name for one in results for shard in one.shards}
     by_workers = {name: file for one in results for name, file in one.sidecars.items()}
-    return {**by_workers, **recorded_files.of_files(version_dir, shards)}
+    # Only splits of a source have a rule by which its rows were assigned to them.
+    rules = {item.name: dict(getattr(item.units, "declared", {})) for item in inputs}
+    configs = {name: one.description or "" for name, one in builder.builder_configs.items()}
+    default = builder.default_builder_config
+    Manifest(
+        fingerprint=fingerprint,
+        options=code_fingerprint.limiting_options(config, options),
+        quarantined={one.name: len(one.quarantined) for one in results if one.quarantined},
+        splits={name: rule for name, rule in rules.items() if rule},
+        content=content,
+        provenance={
+            "software": {
+                "my_datasets": __version__,
+                "tensorflow_datasets": tfds.__version__,
+                "zlib": zlib.ZLIB_RUNTIME_VERSION,
+            },
+            "sources": [
+                {"url": _without_secrets(url), "bytes": info.size, "sha256": info.checksum}
+                for url, info in sorted(downloads.items())
+            ],
+            "licence": builder.info.redistribution_info.license or "",
+            "release_notes": {str(version): note for version, note in notes.items()},
+            "reproduce": build_job.rebuild_command(builder, config, options),
+        },
+        metadata=essentials(target),
+        statistics=statistics,
+        constraints={name: one.to_json() for name, one in builder.CONSTRAINTS.items()},
+        configs={"default": default.name if default else None, "names": configs} if configs else {},
+        metadata_copy=recorded_files.of_version(target),
+        files={**by_workers, **recorded_files.of_files(target, shards)},
+    ).write(target)
 
 
 def renew_copy(version_dir: Path) -> None:
@@ -188,13 +211,6 @@ def renew_copy(version_dir: Path) -> None:
         replace(manifest, metadata_copy=copy, metadata=essentials(version_dir)).write(version_dir)
 
 
-def configs(builder: tfds.core.DatasetBuilder) -> dict[str, object]:
-    """Returns the configs of a dataset, for the manifest; empty if it has none."""
-    known = {name: config.description or "" for name, config in builder.builder_configs.items()}
-    default = builder.default_builder_config
-    return {"default": default.name if default else None, "names": known} if known else {}
-
-
 def _without_secrets(url: str) -> str:
     parts = urllib.parse.urlsplit(url)
     query = [
@@ -204,9 +220,3 @@ def _without_secrets(url: str) -> str:
     ]
     host = parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=host, query=urllib.parse.urlencode(query)).geturl()
-
-
-def declared_splits(inputs: Iterable[SplitInput]) -> dict[str, object]:
-    """Returns the rules by which rows were assigned to splits, for splits that declare one."""
-    declared = {item.name: dict(getattr(item.units, "declared", {})) for item in inputs}
-    return {name: rule for name, rule in declared.items() if rule}
