@@ -136,7 +136,7 @@ def build_once(who: str, kind: str, place: str, rows: int) -> None:
     import my_datasets
     from my_datasets import sources
     from my_datasets.building.engines import local  # noqa: F401 - as above  # noqa: F401 - as above
-    from my_datasets.sources.files import file
+    from my_datasets.sources import file
 
     tfds.disable_progress_bar()
     features = tfds.features.FeaturesDict(

@@ -24,16 +24,17 @@ from my_datasets.builders import (
     build_job,
     code_fingerprint,
     download_manager,
+    from_directory,
     manifest_writer,
     on_beam,
-    refusals,
     remote_build,
 )
 from my_datasets.builders.build_job import ProgressBar
 from my_datasets.builders.code_fingerprint import fingerprint
-from my_datasets.builders.download_cache import DownloadPlan
-from my_datasets.builders.encode.nested_columns import check_readable
+from my_datasets.builders.download_manager import DownloadPlan
+from my_datasets.builders.encode.scalar_columns import check_readable
 from my_datasets.builders.remote_build import PrepareOptions
+from my_datasets.builders.source_code import source_file
 from my_datasets.building import staging
 from my_datasets.building.engines import local
 from my_datasets.building.journal import Journal
@@ -44,10 +45,14 @@ from my_datasets.core import interruption
 from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import reference_to
 from my_datasets.dependencies import missing_dependency
-from my_datasets.errors import BuilderError, DataDirError, OverwriteError, SourceError
-from my_datasets.metadata import layout, recorded_files
-from my_datasets.metadata.dataset_info import essentials
-from my_datasets.metadata.manifest import Manifest
+from my_datasets.errors import (
+    BuilderError,
+    DataDirError,
+    DuplicateBuilderError,
+    OverwriteError,
+    SourceError,
+)
+from my_datasets.metadata import layout
 from my_datasets.resolving import version_select
 from my_datasets.resolving.version_select import DeclaredVersions
 from my_datasets.statistics.constraints import Constraint
@@ -92,12 +97,17 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             if registry is None:
                 raise
             twin = registry[cls.name]
-            place = refusals.source_file
             is_copy = inspect.isabstract(cls) and registry is registries[0]
-            if is_copy and (place(twin), twin.__name__) == (place(cls), cls.__name__):
+            if is_copy and (source_file(twin), twin.__name__) == (source_file(cls), cls.__name__):
                 return  # the original is already registered
-            if (place(twin), twin.__qualname__) != (place(cls), cls.__qualname__):
-                raise refusals.two_of_a_name(cls.name, twin, cls) from None
+            if (source_file(twin), twin.__qualname__) != (source_file(cls), cls.__qualname__):
+                raise DuplicateBuilderError(
+                    f"Two builders are called {cls.name!r}.",
+                    f"Registered first: {_described(twin)}",
+                    f"Registered then: {_described(cls)}",
+                    fix="rename one of them; the name comes from the module "
+                    "<name>_dataset_builder.py or from the class",
+                ) from None
             # The same file under two module names, or reloaded: use the latest code.
             registry[cls.name] = cls
 
@@ -118,7 +128,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     # The version being replaced; an overwriting build keeps its unfinished work next to it.
     _replaces: Path | None = None
     # Where workers exchange files when a version is built for an object store.
-    _where: "on_beam.WorkspaceLocation | None" = None
+    _workspace: "on_beam.WorkspaceLocation | None" = None
     _build_options: BuildOptions = BuildOptions()
 
     def __init__(self, *, data_dir: epath.PathLike | None = None, **kwargs: object) -> None:
@@ -172,7 +182,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
           ChecksumError: The file's size or SHA-256 differs from the recorded one.
         """
         records = [info for info in (self.url_infos or {}).values() if info.filename == name]
-        source = refusals.source_file(type(self))
+        source = source_file(type(self))
         if source is None or not records:
             raise SourceError(
                 f"The builder of {self.name!r} reads {name} without a recorded checksum.",
@@ -222,12 +232,10 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             temporary files.
           MyDatasetsError: The builder or its input is invalid; see `my_datasets.errors`.
         """
-        self._build_options = build_options or BuildOptions()
-        if self._build_options.on_error is None:
-            self._build_options = dataclasses.replace(self._build_options, on_error=self.ON_ERROR)
-        if self._build_options.report is None:
-            bar = ProgressBar()
-            self._build_options = dataclasses.replace(self._build_options, report=bar)
+        how = build_options or BuildOptions()
+        how = self._build_options = dataclasses.replace(
+            how, on_error=how.on_error or self.ON_ERROR, report=how.report or ProgressBar()
+        )
         if download_dir is not None:
             download_dir = addresses.path_or_address(download_dir, "download_dir")
         options: PrepareOptions = {
@@ -242,14 +250,14 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if overwrite or not self.data_path.exists():
             version_select.check_buildable(self)
         is_remote = addresses.is_remote(self.data_dir)
-        url = self._build_options.destination
+        url = how.destination
         if url is not None or is_remote:
             if is_remote and not overwrite and layout.is_prepared(self.data_path):
                 super().download_and_prepare(**options)
                 return
             if not is_remote:
                 options["download_dir"] = download_dir or self.data_dir_root / "downloads"
-            how = dataclasses.replace(self._build_options, destination=None)
+            how = dataclasses.replace(how, destination=None)
             with interruption.raising(), interruption.with_note("Finished work is kept."):
                 remote_build.build(self, url or os.fspath(self.data_dir_root), options, how)
             return
@@ -259,8 +267,8 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if version_dir.exists() and not overwrite:
             # Metadata updates also get here. Takes no lock: the data may be on a read-only disk.
             staging.remove_leftovers(version_dir)
-            refusals.check_whole(version_dir, reference_to(self))
-            code_fingerprint.refuse_stale(self, options["download_config"], self._build_options)
+            from_directory.check_whole(version_dir, reference_to(self))
+            code_fingerprint.refuse_stale(self, options["download_config"], how)
             super().download_and_prepare(**options)
             if options["download_config"].download_mode is tfds.GenerateMode.UPDATE_DATASET_INFO:
                 manifest_writer.renew_copy(version_dir)
@@ -283,10 +291,10 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
                     options["file_format"], override=True, override_if_initialized=True
                 )
             # Otherwise another process built it while this one waited.
-            refusals.check_whole(version_dir, reference_to(self))
+            from_directory.check_whole(version_dir, reference_to(self))
             self.info.read_from_directory(self.data_dir)
             if not overwrite:
-                code_fingerprint.refuse_stale(self, options["download_config"], self._build_options)
+                code_fingerprint.refuse_stale(self, options["download_config"], how)
 
     def _generate_examples(self, *args: Any, **kwargs: Any) -> Any:
         """Yields `(key, example)` pairs; only needed if `_split_generators` calls it."""
@@ -297,7 +305,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             return self._build_pcollection(*args, **kwargs)
         raise BuilderError(
             f"The builder of {self.name!r} has no _generate_examples.",
-            f"Its source is {refusals.source_file(type(self))}.",
+            f"Its source is {source_file(type(self))}.",
             fix="define it, or return sources from _split_generators",
         )
 
@@ -330,26 +338,25 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         if download_config.max_examples_per_split == 0:
             return
         check_readable(self.info.features, self.name)
-        by_tfds = super()._download_and_prepare
+        options = self._build_options
         downloads = download_manager.DownloadManager(
-            dl_manager, self._download_plan(dl_manager, download_config)
+            dl_manager, self._download_plan(dl_manager, download_config, options.mirrors)
         )
         if self.info.file_format not in build_job.ENGINE_FORMATS:
-            by_tfds(dl_manager=downloads, download_config=download_config)
+            super()._download_and_prepare(dl_manager=downloads, download_config=download_config)
             return
-        options = self._build_options
-        manifest_writer.check_constraints(self, self.CONSTRAINTS)
+        manifest_writer.check_constraints(self)
         if type(self.info.metadata) is tfds.core.BeamMetadataDict:
             self.info._metadata = on_beam.BeamMetadata(self.info.metadata)
         beam = on_beam.BeamBuild(self._split_generators, download_config, options)
         generators = self._split_generators(downloads, **beam.arguments)
         inputs = build_job.split_inputs(generators, self)
         job = build_job.job(
-            inputs=build_job.splits_to_build(inputs, options),
-            info=self.info,
-            config=download_config,
-            options=options,
-            shard_name=self._shard_name,
+            build_job.splits_to_build(inputs, options),
+            self.info,
+            download_config,
+            options,
+            self._shard_name,
         )
         made_by = fingerprint(self)
         target = Path(self.data_dir)
@@ -366,16 +373,15 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         )
         try:
             if beam.is_wanted(job, self.info.metadata):
-                wanted = manifest_writer.wanted(self, self.CONSTRAINTS)
-                module = type(self).__module__
+                examination = manifest_writer.examination(self)
                 results = beam.build(
-                    job, self._where, work, identity, target, module, self.info.file_format.value,
-                    wanted, self.info.metadata, self._process_pipeline_result,
+                    self, job, self._workspace, work, identity, target, examination,
+                    self._process_pipeline_result,
                 )  # fmt: skip
             else:
                 with Journal(work, identity, resume=options.resume) as journal:
                     results = local.build(job, options, journal, target)
-                wanted = manifest_writer.wanted(self, self.CONSTRAINTS)
+                examination = manifest_writer.examination(self)
             self.info.set_splits(build_job.split_infos(results, self._get_filename_template))
             # Written now because the manifest records it and the version gate compares it. TFDS
             # writes it all at the end, and saves `info.metadata` only then, once: saving may
@@ -386,30 +392,17 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             if licence := self.info.redistribution_info.license:
                 license_path(target).write_text(licence)
             content, statistics = manifest_writer.examined(
-                target, results, work / "examined", wanted, options, beam.findings
+                target, results, work / "examined", examination, options, beam.findings
             )
         finally:
             beam.close()
             if isinstance(options.report, ProgressBar):
                 options.report.close()
-        Manifest(
-            fingerprint=made_by,
-            options=code_fingerprint.limiting_options(download_config, options),
-            quarantined={one.name: len(one.quarantined) for one in results if one.quarantined},
-            splits=manifest_writer.declared_splits(job.inputs),
-            content=content,
-            provenance=manifest_writer.provenance(
-                self,
-                dl_manager._recorded_url_infos,
-                build_job.rebuild_command(self, download_config, options),
-            ),
-            metadata=essentials(target),
-            statistics=statistics,
-            constraints={name: one.to_json() for name, one in self.CONSTRAINTS.items()},
-            configs=manifest_writer.configs(self),
-            metadata_copy=recorded_files.of_version(target),
-            files=manifest_writer.files_of(target, results),
-        ).write(target)
+        manifest_writer.write_manifest(
+            self, target, job.inputs, results, download_config, options,
+            dl_manager._recorded_url_infos,
+            fingerprint=made_by, content=content, statistics=statistics,
+        )  # fmt: skip
         if options.version_gate:
             diff.check_version_gate(
                 target, version_dir.parent, DeclaredVersions.of_builder(self).blocked
@@ -444,8 +437,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
             )
         config = tfds.download.DownloadConfig()
         manager = self._make_download_manager(download_dir, config)
-        options = BuildOptions(mirrors=mirrors or {})
-        plan = self._download_plan(manager, config, options)
+        plan = self._download_plan(manager, config, mirrors or {})
         recorder = download_manager.ChecksumRecorder(manager, plan)
         try:
             self._split_generators(recorder)
@@ -458,13 +450,13 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         self,
         manager: tfds.download.DownloadManager,
         config: tfds.download.DownloadConfig,
-        options: BuildOptions | None = None,
+        preferred: Mapping[str, Sequence[str]],
     ) -> DownloadPlan:
         return DownloadPlan(
             dataset=self.name,
             records={**checksums.get_all_url_infos(), **(self.url_infos or {})},
             mirrors=self.MIRRORS,
-            preferred=(options or self._build_options).mirrors,
+            preferred=preferred,
             manual_dir=epath.Path(config.manual_dir or manager.download_dir / "manual"),
             at_once=config.override_max_simultaneous_downloads or self.MAX_SIMULTANEOUS_DOWNLOADS,
             verify_ssl=config.verify_ssl,
@@ -513,7 +505,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         except ValueError as error:
             raise BuilderError(
                 f"The builder of {self.name!r} has no version.",
-                f"Its source is {refusals.source_file(type(self))}.",
+                f"Its source is {source_file(type(self))}.",
                 fix="add to the class VERSION = tfds.core.Version('1.0.0')",
             ) from error
         declared = DeclaredVersions.of_builder(self)
@@ -533,7 +525,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
         """Returns the root and the version's directory; checks the metadata TFDS reads next."""
         root, directory = super()._build_data_dir(given_data_dir)
         if not addresses.is_remote(directory):
-            refusals.check_prepared(Path(directory), self.name, str(self.version))
+            from_directory.check_prepared(Path(directory), self.name, str(self.version))
         return root, directory
 
     @property
@@ -545,7 +537,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
     @tfds.core.utils.classproperty
     @classmethod
     def _checksums_path(cls) -> epath.Path | None:
-        source = refusals.source_file(cls)
+        source = source_file(cls)
         if source is not None and resources.is_packaged(source):
             return epath.Path(resources.checksums_path(cls.name))
         return super()._checksums_path
@@ -563,3 +555,7 @@ class Builder(tfds.core.GeneratorBasedBuilder, skip_registration=True):  # type:
 
     def _log_download_done(self) -> None:
         _LOGGER.info("Built %s", self.info.full_name)
+
+
+def _described(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__} ({source_file(cls) or 'typed in'})"

@@ -23,6 +23,7 @@ from tensorflow_datasets.core.download import checksums
 from tensorflow_datasets.core.utils import shard_utils
 
 from my_datasets._version import __version__
+from my_datasets.builders.code_fingerprint import listed
 from my_datasets.builders.encode.encoder import ExampleEncoder
 from my_datasets.building import shards
 from my_datasets.building.options import BuildOptions, Job, SplitResult, WriteShard
@@ -32,8 +33,6 @@ from my_datasets.core.logs import get_logger
 from my_datasets.errors import BuilderError, SplitNotFoundError
 
 _MIB = 1 << 20
-_OURS = "my_datasets"
-
 _LOGGER = get_logger(__name__)
 # Records per row group of a Parquet shard: a few MB for records of usual size.
 _PARQUET_BATCH = 1000
@@ -97,7 +96,7 @@ def rebuild_command(
     words = ["my-datasets", "build", f"{name}:{builder.version}"]
     module = type(builder).__module__
     # A module typed into an interpreter cannot be imported.
-    if module.partition(".")[0] not in (_OURS, "__main__"):
+    if module.partition(".")[0] not in ("my_datasets", "__main__"):
         words += ["--imports", module]
     if form != "tfrecord":
         words += ["--file-format", form]
@@ -120,10 +119,8 @@ def rebuild_command(
 def split_inputs(generators: object, builder: tfds.core.DatasetBuilder) -> list[SplitInput]:
     """Converts what `_split_generators` returned to the engine's input.
 
-    Args:
-      generators: A dict from split names to generators, `Units`, or Beam transforms or collections;
-        or TFDS's older list of `SplitGenerator`s.
-      builder: The builder.
+    It is a dict from split names to generators, `Units`, or Beam transforms or collections; or
+    TFDS's older list of `SplitGenerator`s.
 
     Raises:
       BuilderError: It is something else.
@@ -160,8 +157,7 @@ def split_inputs(generators: object, builder: tfds.core.DatasetBuilder) -> list[
         elif _is_of_beam(generator):
             inputs.append(SplitInput(str(name), Units(iter, ()), collection=generator))
         elif isinstance(generator, Iterable):
-            plain = Units(iter, [generator])
-            inputs.append(SplitInput(str(name), plain, is_plain=True))
+            inputs.append(SplitInput(str(name), Units(iter, [generator]), is_plain=True))
         else:
             raise BuilderError(
                 f"The split {name!r} of {builder.name!r} is a {type(generator).__name__}.",
@@ -202,7 +198,6 @@ def splits_to_build(inputs: Sequence[SplitInput], options: BuildOptions) -> list
 
 
 def job(
-    *,
     inputs: Sequence[SplitInput],
     info: tfds.core.DatasetInfo,
     config: tfds.download.DownloadConfig,
@@ -249,11 +244,11 @@ def work_identity(
             "ordered": job.ordered,
         },
         "input": {item.name: _identities(item) for item in job.inputs},
-        "downloads": sorted(
-            (url, str(info.size), info.checksum) for url, info in downloads.items()
-        ),
+        "downloads": listed(downloads),
         # Units identify their own files; what a generator or a collection reads is unknown.
-        "manual files": _manual_files(manual_dir) if any(map(_is_opaque, job.inputs)) else "",
+        "manual files": _manual_files(manual_dir)
+        if any(item.is_plain or item.collection is not None for item in job.inputs)
+        else "",
     }
 
 
@@ -292,13 +287,9 @@ def _manual_files(directory: epath.Path | None) -> str:
                 stat = path.stat()
             except OSError:
                 continue  # a dangling link
-            said = f"{path.relative_to(directory)}\0{stat.st_size} {stat.st_mtime_ns}\n"
-            found.update(said.encode(errors="surrogateescape"))
+            line = f"{path.relative_to(directory)}\0{stat.st_size} {stat.st_mtime_ns}\n"
+            found.update(line.encode(errors="surrogateescape"))
     return found.hexdigest()
-
-
-def _is_opaque(item: SplitInput) -> bool:
-    return item.is_plain or item.collection is not None
 
 
 def _identities(item: SplitInput) -> list[str]:
@@ -322,11 +313,7 @@ def _write_shard(form: file_adapters.FileFormat) -> WriteShard | None:
         return None
     if form == file_adapters.FileFormat.PARQUET:
         return _write_parquet
-    adapter = file_adapters.ADAPTER_FOR_FORMAT[form]
-
-    def write(path: Path, examples: Iterable[tuple[int, bytes]]) -> None:
-        adapter.write_examples(path, examples)
-
+    write: WriteShard = file_adapters.ADAPTER_FOR_FORMAT[form].write_examples
     return write
 
 

@@ -15,9 +15,10 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow_datasets as tfds
+from tensorflow_datasets.core.download import checksums
 
 from my_datasets.builders import source_code
-from my_datasets.builders.source_code import ModulePart, SourceCode
+from my_datasets.builders.source_code import ModulePart, SourceCode, sha256_of
 from my_datasets.building.options import BuildOptions
 from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import reference_to
@@ -50,28 +51,23 @@ def fingerprint(builder: tfds.core.DatasetBuilder, rule: str = RULE) -> dict[str
     found |= {
         "version": str(builder.version),
         "config": _config(builder.builder_config) if builder.builder_config else "",
-        "features": _hash(json.dumps(builder.info.features.to_json(), sort_keys=True)),
-        "checksums": _hash(
-            json.dumps(
-                sorted(
-                    (url, str(info.size), info.checksum)
-                    for url, info in (builder.url_infos or {}).items()
-                )
-            )
-        ),
+        "features": sha256_of(json.dumps(builder.info.features.to_json(), sort_keys=True)),
+        "checksums": sha256_of(json.dumps(listed(builder.url_infos or {}))),
     }
     for name, digest in sorted(_sources(type(builder), rule).items()):
         found[f"source of {name}"] = digest
     return found
 
 
+def listed(infos: Mapping[str, checksums.UrlInfo]) -> list[tuple[str, str, str]]:
+    """Returns addresses with the sizes and SHA-256s of their files, sorted."""
+    return sorted((url, str(info.size), info.checksum) for url, info in infos.items())
+
+
 def changes_since(old: Mapping[str, str], builder: tfds.core.DatasetBuilder) -> list[str]:
     """Returns the differences between a fingerprint and the current builder, as readable messages.
 
-    Args:
-      old: The fingerprint, by any rule. Source code is not compared if this release does not know
-        the rule.
-      builder: The builder.
+    Source code is not compared if this release does not know the rule of the fingerprint.
     """
     rule = old.get(_RULE_NAME, _FIRST_RULE)
     if rule in (RULE, _FIRST_RULE):
@@ -89,29 +85,28 @@ def _without_source(found: Mapping[str, str]) -> dict[str, str]:
 
 def changes(old: dict[str, str], new: dict[str, str]) -> list[str]:
     """Returns the differences between two fingerprints, as readable messages."""
-    said = []
+    messages = []
     for name in sorted({*old, *new}):
         if name not in new:
-            said.append(f"the {name} is no longer there")
+            messages.append(f"the {name} is no longer there")
         elif name not in old:
-            said.append(f"the {name} is new")
+            messages.append(f"the {name} is new")
         elif old[name] != new[name]:
-            said.append(f"the {name} changed")
-    return said
+            messages.append(f"the {name} changed")
+    return messages
 
 
 def _config(config: tfds.core.BuilderConfig) -> str:
     """Returns the config's name and a hash of the attributes that affect the data."""
     values = {name: value for name, value in vars(config).items() if name not in _FOR_READERS}
-    return f"{config.name}: {_hash(_stable(values))}"
+    return f"{config.name}: {sha256_of(_stable(values))}"
 
 
 def _stable(value: object) -> str:
     """Returns a text for a value that is the same in every process."""
     if isinstance(value, Mapping):
-        return (
-            "{" + ", ".join(sorted(f"{_stable(k)}: {_stable(v)}" for k, v in value.items())) + "}"
-        )
+        items = sorted(f"{_stable(key)}: {_stable(item)}" for key, item in value.items())
+        return "{" + ", ".join(items) + "}"
     if isinstance(value, (set, frozenset)):
         return "{" + ", ".join(sorted(map(_stable, value))) + "}"
     if isinstance(value, (list, tuple)):
@@ -189,11 +184,7 @@ def _typed_in(cls: type) -> list[ModulePart]:
     except (OSError, TypeError):
         return []
     name = cls.__qualname__
-    return [ModulePart(name, "", (name,), (), is_whole=False, sha256=_hash(text))]
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+    return [ModulePart(name, "", (name,), (), is_whole=False, sha256=sha256_of(text))]
 
 
 def limiting_options(
@@ -224,8 +215,8 @@ def refuse_stale(
     if manifest is not None and manifest.options:
         asked = limiting_options(config, options)
         if any(asked.get(name) != value for name, value in manifest.options.items()):
-            made = ", ".join(f"{name}={value}" for name, value in manifest.options.items())
-            reasons.append(f"it was built with {made}")
+            limits = ", ".join(f"{name}={value}" for name, value in manifest.options.items())
+            reasons.append(f"it was built with {limits}")
     if reasons:
         raise StaleDataError(
             f"The prepared data of {builder.info.full_name} differs from what would be built now.",

@@ -7,28 +7,178 @@ builder's own folder; these are verified too.
 """
 
 import contextlib
+import dataclasses
 import hashlib
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 import tensorflow_datasets as tfds
 import wrapt
 from etils import epath
 from tensorflow_datasets.core.download import checksums, download_manager, resource
+from tensorflow_datasets.core.utils import tqdm_utils
 
-from my_datasets.builders.download_cache import (
-    DownloadPlan,
-    Nested,
-    Urls,
-    fetch_all,
-    flat_resources,
-    into_cache,
-    is_ours,
-    map_addresses,
-)
-from my_datasets.downloads.fetching import FetchedFile
+from my_datasets.downloads.diagnosis import Expected
+from my_datasets.downloads.fetching import DownloadRetry, FetchedFile, exclusive_download, fetch
 from my_datasets.errors import ChecksumError, SourceError
 from my_datasets.storage import addresses
+
+# Files that are fetched concurrently.
+_AT_ONCE = 8
+# Google Drive asks for confirmation, which TFDS can handle.
+_LEFT_TO_TFDS = ("https://drive.google.com/", "https://drive.usercontent.google.com/")
+
+_Result = TypeVar("_Result")
+# Lists and dicts of values, of any depth.
+Nested: TypeAlias = "_Result | Sequence[Nested[_Result]] | Mapping[str, Nested[_Result]]"
+Urls: TypeAlias = "Nested[str | tfds.download.Resource]"
+
+
+@dataclasses.dataclass(frozen=True)
+class DownloadPlan:
+    """How the files of a dataset are fetched."""
+
+    dataset: str  # the dataset's name
+    records: Mapping[str, checksums.UrlInfo]  # the recorded checksums, by address
+    # Alternatives, by the address or the prefix they replace: tried after it.
+    mirrors: Mapping[str, Sequence[str]]
+    preferred: Mapping[str, Sequence[str]]  # the same, but tried before it
+    manual_dir: epath.Path | None  # the folder of files that the user downloaded
+    at_once: int | None = None  # files fetched concurrently; None for the default
+    verify_ssl: bool = True  # whether certificates are verified
+    force: bool = False  # whether TFDS itself downloads everything again
+    patience: DownloadRetry | None = None  # how long to wait for servers
+
+    def sources(self, url: str) -> list[str]:
+        """Returns the addresses to try for a file, in order."""
+        found = [*_moved(url, self.preferred), url, *_moved(url, self.mirrors)]
+        return list(dict.fromkeys(found))
+
+
+def _moved(url: str, mirrors: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    # The longest prefix is the most specific.
+    for begin in sorted(mirrors, key=len, reverse=True):
+        if url.startswith(begin):
+            for other in mirrors[begin]:
+                yield other + url[len(begin) :]
+
+
+def is_ours(url: str) -> bool:
+    """Returns whether this package fetches an address; TFDS fetches the others."""
+    return url.startswith(("http://", "https://")) and not url.startswith(_LEFT_TO_TFDS)
+
+
+def fetch_all(
+    folders: Mapping[str, epath.Path],
+    plan: DownloadPlan,
+    put: Callable[[str, FetchedFile], None],
+    *,
+    checked: bool,
+    is_missing: Callable[[str], bool] = lambda _: True,
+) -> None:
+    """Fetches files concurrently into their folders, with a progress bar.
+
+    Args:
+      folders: The folder for each file, by address.
+      plan: How they are fetched.
+      put: Called with the address and the file when a file is complete, one call at a time.
+      checked: Whether to verify the files against the recorded checksums.
+      is_missing: Returns whether a file is still missing, as another process may have fetched it.
+    """
+    if not folders:
+        return
+    records = plan.records if checked else {}
+    sizes = [int(records[url].size) for url in folders if url in records]
+    total = sum(sizes) if len(sizes) == len(folders) else None
+    lock = threading.Lock()
+    names = f"{len(folders)} files" if len(folders) > 1 else "1 file"
+    with tqdm_utils.tqdm(
+        total=total, desc=f"Downloading {names}", unit="B", unit_scale=True, leave=False
+    ) as bar:
+
+        def report(number: int) -> None:
+            with lock:
+                bar.update(number)
+
+        def get(url: str) -> None:
+            info = records.get(url)
+            folder = Path(folders[url])
+            with exclusive_download(url, folder):
+                if not is_missing(url):
+                    return  # another process fetched it while this one waited
+                fetched = fetch(
+                    url,
+                    folder,
+                    sources=plan.sources(url),
+                    expected=Expected(int(info.size), info.checksum) if info else None,
+                    verify_ssl=plan.verify_ssl,
+                    patience=plan.patience,
+                    on_bytes=report,
+                    fix=f"accept it with my-datasets checksums {plan.dataset} --update",
+                )
+                with lock:
+                    put(url, fetched)
+
+        with ThreadPoolExecutor(min(plan.at_once or _AT_ONCE, len(folders))) as pool:
+            try:
+                list(pool.map(get, folders))
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)  # lets running downloads finish
+                raise
+
+
+def into_cache(
+    folder: epath.Path, url: str, fetched: FetchedFile, dataset: str, checksum: str | None
+) -> tuple[checksums.UrlInfo, epath.Path]:
+    """Moves a file to where TFDS's cache expects it; returns its record and its path.
+
+    `checksum` is the recorded SHA-256, or None if the file is not recorded.
+    """
+    info = url_info(fetched)
+    path = folder / resource.get_dl_fname(url, checksum)
+    # A stale info file from an earlier download of the address would contradict this one.
+    resource.get_info_path(path).unlink(missing_ok=True)
+    fetched.path.replace(path)
+    resource.write_info_file(
+        url=url, path=path, dataset_name=dataset, original_fname=fetched.file_name, url_info=info
+    )
+    return info, path
+
+
+def url_info(fetched: FetchedFile) -> checksums.UrlInfo:
+    """Returns TFDS's record of a file."""
+    size = tfds.core.utils.Size(fetched.size)
+    return checksums.UrlInfo(size=size, checksum=fetched.sha256, filename=fetched.file_name)
+
+
+def flat_resources(urls: Urls) -> Iterator[tfds.download.Resource]:
+    """Yields the resources in nested lists and dicts of addresses and resources."""
+    if isinstance(urls, Mapping):
+        for value in urls.values():
+            yield from flat_resources(value)
+    elif isinstance(urls, (list, tuple)):
+        for value in urls:
+            yield from flat_resources(value)
+    elif isinstance(urls, tfds.download.Resource):
+        yield urls
+    else:
+        yield tfds.download.Resource(url=str(urls))
+
+
+def map_addresses(
+    function: Callable[[tfds.download.Resource], _Result], urls: Urls
+) -> "Nested[_Result]":
+    """Applies a function to each address; the results are nested as the addresses are."""
+    if isinstance(urls, Mapping):
+        return {key: map_addresses(function, value) for key, value in urls.items()}
+    if isinstance(urls, (list, tuple)):
+        return type(urls)([map_addresses(function, value) for value in urls])
+    (item,) = flat_resources(urls)
+    return function(item)
+
 
 _BY_TFDS = tfds.download.DownloadManager.download
 
@@ -96,8 +246,7 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
         if type(self.__wrapped__).download is not _BY_TFDS:
             return  # a test or a subclass downloads in its own way
         # Keyed by address: duplicates are downloaded once.
-        wanted = {item.url: item for item in flat_resources(url_or_urls)}
-        missing = {url: item for url, item in wanted.items() if self._is_missing(item)}
+        missing = {item.url: item for item in flat_resources(url_or_urls) if self._is_missing(item)}
         plan = self._self_plan
 
         def put(url: str, fetched: FetchedFile) -> None:
@@ -122,7 +271,9 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
         if expected is None:
             cached = [folder / resource.get_dl_fname(item.url) for folder in self._folders(item)]
             return not any(map(resource.is_locally_cached, cached))
-        if self.register_checksums or self._is_got_by_hand(expected):
+        directory = self._self_plan.manual_dir
+        is_manual = directory and expected.filename and (directory / expected.filename).exists()
+        if self.register_checksums or is_manual:
             return False
         for folder in self._folders(item):
             named = folder / resource.get_dl_fname(item.url, expected.checksum)
@@ -134,12 +285,6 @@ class DownloadManager(wrapt.ObjectProxy):  # type: ignore[type-arg]
                 if (info.get("checksum"), info.get("size")) == (expected.checksum, expected.size):
                     return False
         return True
-
-    def _is_got_by_hand(self, expected: checksums.UrlInfo) -> bool:
-        directory = self._self_plan.manual_dir
-        if directory is None or not expected.filename:
-            return False
-        return bool((directory / expected.filename).exists())
 
     def _folders(self, item: tfds.download.Resource) -> list[epath.Path]:
         """Returns where TFDS looks for a file: the dataset's folder and the legacy location."""
@@ -163,16 +308,17 @@ class ChecksumRecorder(wrapt.ObjectProxy):  # type: ignore[type-arg]
     def download(self, url_or_urls: Urls) -> "Nested[epath.Path]":
         """Downloads files, and returns their paths, nested as the addresses are."""
         plan = self._self_plan
-        wanted = {item.url: item for item in flat_resources(url_or_urls)}
         top = epath.Path(self.download_dir) / plan.dataset
-        folders = {url: top / item.relative_download_dir for url, item in wanted.items()}
+        folders = {
+            item.url: top / item.relative_download_dir for item in flat_resources(url_or_urls)
+        }
         paths: dict[str, epath.Path] = {}
 
         def put(url: str, fetched: FetchedFile) -> None:
             info, paths[url] = into_cache(folders[url], url, fetched, plan.dataset, fetched.sha256)
             self._self_found[url] = info
 
-        others = sorted(url for url in wanted if not is_ours(url))
+        others = sorted(url for url in folders if not is_ours(url))
         if others:
             raise SourceError(
                 f"{others[0]} is not an HTTP address, so its checksum cannot be recorded here.",

@@ -3,7 +3,7 @@
 import difflib
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 
 import tensorflow_datasets as tfds
@@ -42,11 +42,6 @@ def find_builder(
 
     Unlike TFDS, a wildcard skips blocked versions.
 
-    Args:
-      reference: The dataset, and optionally its config and version.
-      data_dir: The data directory; TFDS's default if None.
-      builder_kwargs: Further arguments for the builder's constructor.
-
     Raises:
       InvalidReferenceError, DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError,
       BuilderError: As `load` does.
@@ -67,9 +62,7 @@ def builders_from_code(
 ) -> list[tfds.core.DatasetBuilder]:
     """Returns the builders that can generate a dataset, whether or not it is already prepared.
 
-    Args:
-      reference: The dataset; without a config, one builder is returned for each of its configs.
-      data_dir: The data directory; TFDS's default if None.
+    Without a config in the reference, there is one for each of the dataset's configs.
 
     Raises:
       InvalidReferenceError, DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError,
@@ -108,9 +101,9 @@ def why_blocked(builder: tfds.core.DatasetBuilder) -> str | None:
 
     A version can be blocked by the builder, by the prepared data's own metadata, or by the code.
     """
-    said = version_select.blocked_reason(builder)
-    if said is not None or not is_read_only(builder):
-        return said
+    reason = version_select.blocked_reason(builder)
+    if reason is not None or not is_read_only(builder):
+        return reason
     declared = declared_versions(builder.name) or DeclaredVersions()
     by_code = declared.blocked.reason(str(builder.version), builder.builder_config_name)
     return by_code or VersionMetadata(addresses.as_path(builder.data_dir)).blocked_reason
@@ -122,11 +115,10 @@ def roots(data_dir: str | os.PathLike[str] | None) -> list[str]:
 
 
 def _code(name: str) -> type[tfds.core.DatasetBuilder] | None:
-    try:
+    with suppress(registered.DatasetNotFoundError):
         found: type[tfds.core.DatasetBuilder] = tfds.builder_cls(name)
-    except registered.DatasetNotFoundError:
-        return None
-    return found
+        return found
+    return None
 
 
 def _exact(
@@ -137,9 +129,6 @@ def _exact(
     If the dataset has no code, a reference without a version counts as a wildcard. All other
     references are returned unchanged, and so are those that no prepared version matches: TFDS then
     resolves them from the code.
-
-    Raises:
-      VersionBlockedError: All matching versions are blocked.
     """
     if reference.version is not None and reference.version.is_exact:
         return reference
@@ -203,23 +192,33 @@ def _explained(
         ) from error
     except ValueError as error:
         if reference.config and f"BuilderConfig {reference.config} not found" in str(error):
-            raise _config_not_found(reference) from error
+            configs = list(tfds.builder_cls(reference.name).builder_configs)
+            shown = ", ".join(configs[:_SHOWN]) + ", ..." * (len(configs) > _SHOWN)
+            raise ConfigNotFoundError(
+                f"Dataset {reference.name!r} has no config {reference.config!r}.",
+                f"Its configs: {shown or 'none'}",
+                fix=f"leave the config out, or write '{reference.name}/<config>'",
+            ) from error
         raise
     except AssertionError as error:  # raised by TFDS's own builders for an unknown version
         if reference.version and "cannot be loaded at version" in str(error):
-            raise _version_not_found(reference, error) from error
+            raise VersionNotFoundError(
+                f"Dataset {reference.name!r} has no version {reference.version}.",
+                f"TFDS says: {error}",
+                fix="request one of the versions above; my-datasets list shows the prepared ones",
+            ) from error
         raise
 
 
 def _denied(reference: DatasetReference, data_dir: str | os.PathLike[str] | None) -> list[str]:
     """Returns which paths of the referenced version cannot be read, and why."""
-    version = [str(reference.version)] if reference.version else []
     found = []
     for root in roots(data_dir):
         folder = addresses.as_path(root) / reference.name
         config = reference.config or layout.default_config(folder)
-        folders = [folder, *([folder / config] if config else [])]
-        paths = [*folders, *(one / version[0] for one in folders if version)]
+        paths = [folder, *([folder / config] if config else [])]
+        if reference.version:
+            paths += [path / str(reference.version) for path in paths]
         found += [reason for path in paths if (reason := layout.why_unreadable(path))]
     return found
 
@@ -263,22 +262,4 @@ def _not_found(reference: DatasetReference, roots: list[str]) -> MyDatasetsError
         f"Searched for prepared data: {', '.join(roots)} (all known names: {names})",
         fix="run my-datasets list to see all datasets; import a builder of your own first: "
         "my-datasets build NAME --imports your_package",
-    )
-
-
-def _config_not_found(reference: DatasetReference) -> ConfigNotFoundError:
-    configs = list(tfds.builder_cls(reference.name).builder_configs)
-    shown = ", ".join(configs[:_SHOWN]) + ", ..." * (len(configs) > _SHOWN)
-    return ConfigNotFoundError(
-        f"Dataset {reference.name!r} has no config {reference.config!r}.",
-        f"Its configs: {shown or 'none'}",
-        fix=f"leave the config out, or write '{reference.name}/<config>'",
-    )
-
-
-def _version_not_found(reference: DatasetReference, error: AssertionError) -> VersionNotFoundError:
-    return VersionNotFoundError(
-        f"Dataset {reference.name!r} has no version {reference.version}.",
-        f"TFDS says: {error}",
-        fix="request one of the versions above; my-datasets list shows the prepared ones",
     )

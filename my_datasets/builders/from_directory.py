@@ -24,11 +24,50 @@ from my_datasets.errors import (
 )
 from my_datasets.metadata import layout
 from my_datasets.metadata.content import check_labels
-from my_datasets.metadata.dataset_info import dataset_info
+from my_datasets.metadata.dataset_info import Declared, dataset_info
 from my_datasets.metadata.feature_classes import read_features
 from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.printable import clipped
 from my_datasets.storage import addresses
+
+_REBUILD = "delete {0}, or move it elsewhere, and build the version again"
+
+
+def check_whole(version_dir: Path, reference: str) -> None:
+    """Raises `IncompleteVersionError` unless the directory of a version is complete."""
+    if not layout.is_prepared(version_dir):
+        raise IncompleteVersionError(
+            f"{version_dir} exists, but is not a complete prepared version.",
+            f"Expected in it: {' and '.join(layout.METADATA_FILES)}",
+            fix=f"my-datasets build {reference} --overwrite rebuilds it in place",
+        )
+
+
+def check_prepared(version_dir: Path, name: str, version: str) -> None:
+    """Checks that TFDS can read the metadata in the directory of a builder's version.
+
+    Raises:
+      IncompleteVersionError: `dataset_info.json` is damaged, or describes another dataset or
+        version.
+    """
+    try:
+        declared = Declared.read(version_dir).name
+    except FileNotFoundError:
+        return
+    except IncompleteVersionError as error:
+        if isinstance(error.__cause__, NotADirectoryError):  # which the build itself reports
+            return
+        raise IncompleteVersionError(
+            f"{version_dir}/dataset_info.json cannot be read.",
+            f"Found: {error.__cause__}",
+            fix=_REBUILD.format(version_dir),
+        ) from error
+    found_name, _, found_version = declared.partition(":")
+    if (found_name.partition("/")[0], found_version) != (name, version):
+        raise IncompleteVersionError(
+            f"{version_dir}/dataset_info.json describes {declared}, not {name}:{version}.",
+            fix=_REBUILD.format(version_dir),
+        )
 
 
 def check_metadata(version_dir: Path) -> None:
@@ -107,11 +146,6 @@ def builder(
     If the features of prepared data are only defined in the dataset's own code, that code reads
     them.
 
-    Args:
-      reference: The dataset, with an exact version or none.
-      data_dir: The data directory; TFDS's default if None.
-      builder_kwargs: Further arguments for the builder's constructor.
-
     Raises:
       UnregisteredFeatureError, IncompleteVersionError: As for `check_metadata`.
     """
@@ -142,20 +176,20 @@ def _from_code(
 ) -> tfds.core.DatasetBuilder:
     """Returns a builder whose features come from code; TFDS reads the prepared metadata."""
     try:
-        made = code(**given)
+        builder = code(**given)
     except MyDatasetsError:
         raise
     except Exception:
         # TFDS reads the metadata of a prepared version here, and may have failed because of it.
-        wanted = str(given.get("version") or code.VERSION)
+        version = str(given.get("version") or code.VERSION)
         for root in file_utils.list_data_dirs(given.get("data_dir")):
             for one in layout.prepared_versions_of(addresses.as_path(root) / code.name):
-                if str(one.version) == wanted:
+                if str(one.version) == version:
                     dataset_info(one.path)
         raise
-    if layout.is_prepared(made.data_path):
-        dataset_info(addresses.as_path(made.data_dir))
-    return made
+    if layout.is_prepared(builder.data_path):
+        dataset_info(addresses.as_path(builder.data_dir))
+    return builder
 
 
 @contextmanager

@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core.download import checksums
 
 from my_datasets._version import __version__
+from my_datasets.builders import build_job, code_fingerprint
 from my_datasets.building.options import BuildOptions, SplitResult
 from my_datasets.building.progress import Meter, log_progress
 from my_datasets.building.units import SplitInput
@@ -28,9 +30,12 @@ from my_datasets.metadata.dataset_info import Declared, essentials
 from my_datasets.metadata.feature_classes import register_classes_of
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.version_metadata import VersionMetadata
-from my_datasets.statistics import constraints as declared_of
+from my_datasets.statistics import constraints
 from my_datasets.statistics.constraints import Constraint
 from my_datasets.statistics.feature import FeatureStatistics
+
+if TYPE_CHECKING:
+    from my_datasets.builders.base import Builder
 
 # Query parameters that hold credentials.
 _SECRET = re.compile(r"token|signature|^sig$|credential|secret|password|^key$|api_?key|^se$", re.I)
@@ -44,26 +49,21 @@ Findings = Callable[[str, Path], PartResult]
 _AT_ONCE = 16
 
 
-def check_constraints(
-    builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]
-) -> None:
-    """Checks, before anything is built, that a builder's constraints can apply to its features.
-
-    Raises:
-      BuilderError: A constraint cannot apply.
-    """
-    if not declared:
+def check_constraints(builder: "Builder") -> None:
+    """Raises `BuilderError` if a builder's constraints cannot apply to its features."""
+    if not builder.CONSTRAINTS:
         return
     with _saved_features(builder) as directory:
         leaves = schema.leaves_of(VersionMetadata(directory).tree)
     features = [FeatureStatistics(leaf) for leaf in leaves]
-    declared_of.check_declared(declared, features, builder.name)
+    constraints.check_declared(builder.CONSTRAINTS, features, builder.name)
 
 
-def wanted(builder: tfds.core.DatasetBuilder, declared: Mapping[str, Constraint]) -> Examination:
+def examination(builder: "Builder") -> Examination:
     """Returns what to look for in the examples of a builder that knows all its label names."""
     with _saved_features(builder) as directory:
-        return Examination(VersionMetadata(directory).known_leaves, declared, is_canonical=True)
+        leaves = VersionMetadata(directory).known_leaves
+    return Examination(leaves, builder.CONSTRAINTS, is_canonical=True)
 
 
 @contextmanager
@@ -78,7 +78,7 @@ def examined(
     version_dir: Path,
     results: Sequence[SplitResult],
     scratch: Path,
-    wanted: Examination,
+    examination: Examination,
     options: BuildOptions,
     findings: Findings | None = None,
 ) -> tuple[Content, dict[str, object]]:
@@ -88,7 +88,7 @@ def examined(
       version_dir: The version's directory, with the metadata.
       results: The engine's results.
       scratch: A directory for temporary files; it is removed afterwards.
-      wanted: What to look for in the examples.
+      examination: What to look for in the examples.
       options: The build's options.
       findings: Fetches the findings of the worker that wrote a shard; None to examine shards here.
 
@@ -107,15 +107,15 @@ def examined(
     try:
         if findings is None:
             found = examine.examine(
-                version_dir, Declared.read(version_dir), scratch, wanted, report=report,
+                version_dir, Declared.read(version_dir), scratch, examination, report=report,
                 workers=max(1, min(options.worker_count, options.memory // _MEMORY)),
             )  # fmt: skip
         else:
             found = {
-                one.name: examine.joined(_fetched(one, scratch, findings, report), wanted)
+                one.name: examine.joined(_fetched(one, scratch, findings, report), examination)
                 for one in results
             }
-        _refuse_violations(found, wanted.constraints)
+        _refuse_violations(found, examination.constraints)
         splits = {one.name: found[one.name].content(one.shards) for one in results}
         statistics: dict[str, object] = {
             name: split.statistics.summary() for name, split in found.items() if split.statistics
@@ -128,12 +128,12 @@ def examined(
 def _fetched(
     split: SplitResult, scratch: Path, findings: Findings, report: Callable[[str, int], None]
 ) -> Iterator[tuple[Path, PartResult]]:
-    def bring(shard: ShardContent) -> tuple[Path, PartResult]:
+    def fetch(shard: ShardContent) -> tuple[Path, PartResult]:
         folder = scratch / shard.name
         folder.mkdir()
         return folder, findings(shard.name, folder)
 
-    found = processes.ordered_results(bring, split.shards, _AT_ONCE)
+    found = processes.ordered_results(fetch, split.shards, _AT_ONCE)
     for shard, fetched in zip(split.shards, found, strict=True):
         report(split.name, shard.bytes)
         yield fetched
@@ -142,57 +142,72 @@ def _fetched(
 def _refuse_violations(found: Mapping[str, Examined], declared: Mapping[str, Constraint]) -> None:
     shown = [f"{name}: {one}" for name, one in violations(found, declared)]
     if shown:
-        more = [f"... and {len(shown) - _MOST_SHOWN} more"] if len(shown) > _MOST_SHOWN else []
+        more = len(shown) - _MOST_SHOWN
         raise ConstraintError(
             "Values violate the builder's CONSTRAINTS; the prepared data is unchanged.",
             *shown[:_MOST_SHOWN],
-            *more,
+            f"... and {more} more" if more > 0 else "",
             fix="fix the data or the code that reads it, or relax CONSTRAINTS",
         )
 
 
-def provenance(
-    builder: tfds.core.DatasetBuilder, downloads: Mapping[str, checksums.UrlInfo], reproduce: str
-) -> dict[str, object]:
-    """Returns the origin of a version and the software that built it, for its manifest."""
+def write_manifest(
+    builder: "Builder",
+    target: Path,
+    inputs: Iterable[SplitInput],
+    results: Sequence[SplitResult],
+    config: tfds.download.DownloadConfig,
+    options: BuildOptions,
+    downloads: Mapping[str, checksums.UrlInfo],
+    *,
+    fingerprint: dict[str, str],
+    content: Content,
+    statistics: dict[str, object],
+) -> None:
+    """Writes the manifest of a built version, beside its other metadata in `target`."""
     notes = builder.info.release_notes or {}
-    return {
-        "software": {
-            "my_datasets": __version__,
-            "tensorflow_datasets": tfds.__version__,
-            "zlib": zlib.ZLIB_RUNTIME_VERSION,
-        },
-        "sources": [
-            {"url": _without_secrets(url), "bytes": info.size, "sha256": info.checksum}
-            for url, info in sorted(downloads.items())
-        ],
-        "licence": builder.info.redistribution_info.license or "",
-        "release_notes": {str(version): note for version, note in notes.items()},
-        "reproduce": reproduce,
-    }
-
-
-def files_of(version_dir: Path, results: Sequence[SplitResult]) -> dict[str, object]:
-    """Returns the manifest's record of the files other than a version's shards."""
     shards = {shard.name for one in results for shard in one.shards}
-    made_elsewhere = {name: said for one in results for name, said in one.sidecars.items()}
-    return {**made_elsewhere, **recorded_files.of_files(version_dir, shards)}
+    by_workers = {name: file for one in results for name, file in one.sidecars.items()}
+    # Only splits of a source have a rule by which its rows were assigned to them.
+    rules = {item.name: dict(getattr(item.units, "declared", {})) for item in inputs}
+    configs = {name: one.description or "" for name, one in builder.builder_configs.items()}
+    default = builder.default_builder_config
+    Manifest(
+        fingerprint=fingerprint,
+        options=code_fingerprint.limiting_options(config, options),
+        quarantined={one.name: len(one.quarantined) for one in results if one.quarantined},
+        splits={name: rule for name, rule in rules.items() if rule},
+        content=content,
+        provenance={
+            "software": {
+                "my_datasets": __version__,
+                "tensorflow_datasets": tfds.__version__,
+                "zlib": zlib.ZLIB_RUNTIME_VERSION,
+            },
+            "sources": [
+                {"url": _without_secrets(url), "bytes": info.size, "sha256": info.checksum}
+                for url, info in sorted(downloads.items())
+            ],
+            "licence": builder.info.redistribution_info.license or "",
+            "release_notes": {str(version): note for version, note in notes.items()},
+            "reproduce": build_job.rebuild_command(builder, config, options),
+        },
+        metadata=essentials(target),
+        statistics=statistics,
+        constraints={name: one.to_json() for name, one in builder.CONSTRAINTS.items()},
+        configs={"default": default.name if default else None, "names": configs} if configs else {},
+        metadata_copy=recorded_files.of_version(target),
+        files={**by_workers, **recorded_files.of_files(target, shards)},
+    ).write(target)
 
 
 def renew_copy(version_dir: Path) -> None:
     """Updates the manifest's copy of `dataset_info.json`, if any, after TFDS updated the file."""
-    made = Manifest.read(version_dir)
-    if made is not None and made.metadata_copy:
+    manifest = Manifest.read(version_dir)
+    if manifest is not None and manifest.metadata_copy:
         name = layout.METADATA_FILES[0]
-        now = {**made.metadata_copy, name: recorded_files.of_version(version_dir)[name]}
-        replace(made, metadata_copy=now, metadata=essentials(version_dir)).write(version_dir)
-
-
-def configs(builder: tfds.core.DatasetBuilder) -> dict[str, object]:
-    """Returns the configs of a dataset, for the manifest; empty if it has none."""
-    known = {name: config.description or "" for name, config in builder.builder_configs.items()}
-    default = builder.default_builder_config
-    return {"default": default.name if default else None, "names": known} if known else {}
+        copy = {**manifest.metadata_copy, name: recorded_files.of_version(version_dir)[name]}
+        replace(manifest, metadata_copy=copy, metadata=essentials(version_dir)).write(version_dir)
 
 
 def _without_secrets(url: str) -> str:
@@ -204,9 +219,3 @@ def _without_secrets(url: str) -> str:
     ]
     host = parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=host, query=urllib.parse.urlencode(query)).geturl()
-
-
-def declared_splits(inputs: Iterable[SplitInput]) -> dict[str, object]:
-    """Returns the rules by which rows were assigned to splits, for splits that declare one."""
-    declared = {item.name: dict(getattr(item.units, "declared", {})) for item in inputs}
-    return {name: rule for name, rule in declared.items() if rule}

@@ -24,14 +24,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WorkspaceLocation:
-    """Where workers and the building process exchange files.
+    """Where workers and the building process exchange files."""
 
-    Attributes:
-      place: The directory or bucket.
-      check: Raises if another process may be building the version by now.
-    """
-
-    place: "Place"
+    place: "Place"  # the directory or bucket
+    # Raises if another process may be building the version by now.
     check: Callable[[], None] = lambda: None
 
 
@@ -105,43 +101,35 @@ class BeamBuild:
 
     def build(
         self,
+        builder: tfds.core.DatasetBuilder,
         job: Job,
-        elsewhere: WorkspaceLocation | None,
+        remote: WorkspaceLocation | None,
         work: Path,
         identity: Mapping[str, object],
         target: Path,
-        module: str,
-        file_format: str,
-        wanted: Examination,
-        metadata: object,
+        examination: Examination,
         ended: "Callable[[PipelineResult], None]",
     ) -> list[SplitResult]:
         """Builds all splits of a version and hands over the shards.
 
-        Args:
-          job: The job.
-          elsewhere: Where workers and this process exchange files; None for the work directory.
-          work: The work directory.
-          identity: Everything that the work depends on.
-          target: The version's directory on this machine.
-          module: The builder's module.
-          file_format: The format of the shards.
-          wanted: What workers look for in the examples.
-          metadata: The metadata of the builder's info; updated with the values that the pipeline
-            computes.
-          ended: Called with the result of each pipeline that has transforms of the builder.
+        Files are exchanged with workers in `remote`, if it is given and there are workers,
+        otherwise in the work directory. `ended` is called with the result of each pipeline that has
+        transforms of the builder, whose metadata gets the values that the pipeline computes.
         """
         from my_datasets.building.engines.beam import engine
 
         where = WorkspaceLocation(engine.SharedDirectory(Path(os.path.abspath(work))))
-        if elsewhere is not None and self._submit().preset.has_workers:
-            where = elsewhere
+        if remote is not None and self._submit().preset.has_workers:
+            where = remote
+        metadata = builder.info.metadata
         computing = metadata if isinstance(metadata, BeamMetadata) else None
+        module = type(builder).__module__
+        file_format = builder.info.file_format.value
         how = engine.BeamStage(
             submission=self._submit(), pipeline=self._pipeline, ended=ended,
             metadata=None if computing is None else computing.computed,
             place=where.place, check=where.check, identity=identity,
-            examine=functools.partial(examine.examine_shard, wanted, file_format),
+            examine=functools.partial(examine.examine_shard, examination, file_format),
             modules=() if module == "__main__" else (module,), file_format=file_format,
         )  # fmt: skip
         driver = self._driver = engine.opened(job, self._options, how)

@@ -56,15 +56,10 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Destination:
-    """The destination of a version.
+    """The destination of a version."""
 
-    Attributes:
-      url: The data directory: `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`.
-      folder: The version's folder in it: `name/[config/]version`.
-    """
-
-    url: str
-    folder: str
+    url: str  # the data directory: `s3://BUCKET/FOLDER` or `gs://BUCKET/FOLDER`
+    folder: str  # the version's folder in it: `name/[config/]version`
 
     def __str__(self) -> str:
         return f"{self.url.rstrip('/')}/{self.folder}"
@@ -83,11 +78,7 @@ class Destination:
         return f"{parent}/.{version}.{what}"
 
     def is_prepared(self) -> bool:
-        """Returns whether the version exists there.
-
-        Raises:
-          StoreError: The store cannot be accessed.
-        """
+        """Returns whether the version exists in the store."""
         try:
             for name in METADATA_FILES:
                 self._store.stat(f"{self.folder}/{name}")
@@ -96,12 +87,7 @@ class Destination:
         return True
 
     def check_usable(self) -> None:
-        """Checks that versions may be built there.
-
-        Raises:
-          StoreError: The store cannot be accessed.
-          DataDirError: It contains releases.
-        """
+        """Raises `DataDirError` if the store contains releases."""
         with suppress(NotInStoreError):
             self._store.stat(MARK)
             raise DataDirError(
@@ -134,17 +120,15 @@ class Destination:
     ) -> None:
         """Uploads missing files; the metadata that makes the version visible comes last.
 
-        Args:
-          version_dir: The locally built version, with or without its shards.
-          check: Called before each step; raises if the step must not be taken.
-          report: Called with the name and the size in bytes of each file.
+        `check` is called before each step and raises if the step must not be taken; `report` is
+        called with the name and the size in bytes of each file.
 
         Raises:
           BuildInterruptedError: Shards are missing at the destination.
-          StoreError: The store cannot be accessed.
         """
-        store = self._store
-        stored = {one.path.removeprefix(f"{self.folder}/"): one for one in store.list(self.folder)}
+        stored = {
+            one.path.removeprefix(f"{self.folder}/"): one for one in self._store.list(self.folder)
+        }
         names = {path.name for path in version_dir.iterdir()}
         shards = _shards(version_dir)
 
@@ -152,7 +136,7 @@ class Destination:
             path = version_dir / name
             check()  # without the lease, it could overwrite another process's file
             # A different file there is left by an unfinished build: it was never visible.
-            put(store, f"{self.folder}/{name}", path, regular_files.sha256_of(path))
+            put(self._store, f"{self.folder}/{name}", path, regular_files.sha256_of(path))
             return path.stat().st_size
 
         if names & shards.keys():
@@ -163,8 +147,8 @@ class Destination:
             report(name, size)
         self._check_whole(shards, names, stored)
         check()
-        self._tidy(shards, names, stored)
-        self._put_default_config(store, version_dir)
+        self._remove_leftovers(shards, names, stored)
+        self._put_default_config(version_dir)
         for name in sorted(METADATA_FILES):
             report(name, upload(name))
 
@@ -183,34 +167,40 @@ class Destination:
                 fix="make sure that nothing else writes there, then build with --restart",
             )
 
-    def _tidy(self, shards: Iterable[str], names: set[str], stored: Iterable[str]) -> None:
+    def _remove_leftovers(
+        self, shards: Iterable[str], names: set[str], stored: Iterable[str]
+    ) -> None:
         """Removes files in the version's folder that unfinished builds left behind."""
         known = names | {path.name for name in shards for path in shard_writing.beside(Path(name))}
         for name in sorted(set(stored) - known):
             _LOGGER.warning("Removing %s/%s, left behind by an interrupted build.", self, name)
             self._store.delete(f"{self.folder}/{name}")
 
-    def _put_default_config(self, store: RetryingStore, version_dir: Path) -> None:
+    def _put_default_config(self, version_dir: Path) -> None:
         source = version_dir.parent.parent / DEFAULT_CONFIG
         if self.folder.count("/") == 1 or not source.is_file():
             return
-        path, wanted = f"{self.folder.partition('/')[0]}/{DEFAULT_CONFIG}", source.read_bytes()
+        path, content = f"{self.folder.partition('/')[0]}/{DEFAULT_CONFIG}", source.read_bytes()
 
         def read() -> tuple[bytes, str | None]:
             try:
-                return store.state(path, 1 << 16)
+                return self._store.state(path, 1 << 16)
             except NotInStoreError:
                 return b"", None
 
         # A build of another config may change it at the same time.
         compare_and_swap(
-            store, path, read, lambda data: data if data == wanted else wanted, lambda data: data
+            self._store,
+            path,
+            read,
+            lambda data: data if data == content else content,
+            lambda data: data,
         )
 
 
 def _shards(version_dir: Path) -> dict[str, ShardContent]:
-    made = Manifest.read(version_dir)
-    splits = made.content.splits.values() if made is not None and made.content else ()
+    manifest = Manifest.read(version_dir)
+    splits = manifest.content.splits.values() if manifest and manifest.content else ()
     return {shard.name: shard for split in splits for shard in split.shards}
 
 
@@ -251,13 +241,7 @@ def build(builder: "Builder", url: str, options: PrepareOptions, how: BuildOptio
     """Builds a version in an object store, if it does not exist there.
 
     The version becomes visible only once all of it is uploaded. An interrupted build is resumed by
-    the next call.
-
-    Args:
-      builder: The builder; its `info` describes the version afterwards.
-      url: The data directory in the object store.
-      options: TFDS's options of `download_and_prepare`.
-      how: This package's options.
+    the next call. The builder's `info` describes the version afterwards.
 
     Raises:
       OverwriteError: The version exists and should be overwritten.
@@ -285,10 +269,10 @@ def build(builder: "Builder", url: str, options: PrepareOptions, how: BuildOptio
                 builder._anew(scratch).download_and_prepare(**options, build_options=how)
                 builder.info.read_from_directory(version_dir)
         else:
-            if version_dir.exists() and not _is_wanted(builder, scratch, version_dir, options, how):
+            if version_dir.exists() and not _matches(builder, scratch, version_dir, options, how):
                 shutil.rmtree(version_dir)
             fresh = builder._anew(scratch)
-            fresh._where = WorkspaceLocation(destination.place, lease.check)
+            fresh._workspace = WorkspaceLocation(destination.place, lease.check)
             fresh.download_and_prepare(**options, build_options=how)
             if config.max_examples_per_split == 0:
                 shutil.rmtree(version_dir, ignore_errors=True)
@@ -301,22 +285,22 @@ def build(builder: "Builder", url: str, options: PrepareOptions, how: BuildOptio
         shutil.rmtree(version_dir, ignore_errors=True)
 
 
-def _is_wanted(
-    builder: "Builder",
-    scratch: Path,
-    version_dir: Path,
-    options: PrepareOptions,
-    how: BuildOptions,
+def _matches(
+    builder: "Builder", scratch: Path, version_dir: Path, options: PrepareOptions, how: BuildOptions
 ) -> bool:
     """Returns whether a version built locally but not yet uploaded matches the current request."""
     config = options["download_config"]
     if config.download_mode.overwrite_dataset or not how.resume:
         return False
-    made = Manifest.read(version_dir)
-    said = made.provenance.get("reproduce") if made is not None else None
-    if said != build_job.rebuild_command(builder, config, how, options["file_format"]):
+    manifest = Manifest.read(version_dir)
+    command = manifest.provenance.get("reproduce") if manifest is not None else None
+    if command != build_job.rebuild_command(builder, config, how, options["file_format"]):
         return False  # such as another format or number of shards
-    return not _is_stale(builder._anew(scratch), config, how)
+    try:
+        code_fingerprint.refuse_stale(builder._anew(scratch), config, how)
+    except StaleDataError:
+        return False
+    return True
 
 
 @contextmanager
@@ -324,22 +308,12 @@ def _locked(version_dir: Path) -> Iterator[None]:
     version_dir.parent.mkdir(parents=True, exist_ok=True)
     lock = filelock.FileLock(version_dir.parent / f".{version_dir.name}.delivering.lock")
     try:
-        lock.acquire(timeout=0)
+        acquired = lock.acquire(timeout=0)
     except filelock.Timeout:
         _LOGGER.warning("Another process is building %s for a store; waiting for it.", version_dir)
-        lock.acquire()
-    try:
+        acquired = lock.acquire()
+    with acquired:
         yield
-    finally:
-        lock.release()
-
-
-def _is_stale(builder: "Builder", config: tfds.download.DownloadConfig, how: BuildOptions) -> bool:
-    try:
-        code_fingerprint.refuse_stale(builder, config, how)
-    except StaleDataError:
-        return True
-    return False
 
 
 def _deliver(destination: Destination, version_dir: Path, lease: Lease, how: BuildOptions) -> None:

@@ -10,6 +10,7 @@ import builtins
 import functools
 import hashlib
 import importlib.util
+import inspect
 import os
 import sys
 import time
@@ -37,23 +38,14 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True)
 class ModulePart:
-    """The part of a module that counts.
-
-    Attributes:
-      module: The module's name.
-      file: The module's file.
-      names: The names that count, sorted; all of them if `is_whole`.
-      left_out: The names that do not count.
-      is_whole: Whether the whole module counts.
-      sha256: The hash of what counts.
-    """
+    """The part of a module that counts."""
 
     module: str
     file: str
-    names: tuple[str, ...]
-    left_out: tuple[str, ...]
+    names: tuple[str, ...]  # that count, sorted; all of them if `is_whole`
+    left_out: tuple[str, ...]  # the names that do not count
     is_whole: bool
-    sha256: str
+    sha256: str  # of what counts
 
 
 class _Statement:
@@ -85,12 +77,12 @@ class _Statement:
             )
 
     @functools.cached_property
-    def said(self) -> str:
+    def text(self) -> str:
         """The statement's syntax tree as text, without comments and formatting."""
         return _dumped(self._node)
 
     @property
-    def texts(self) -> Iterator[str]:
+    def literals(self) -> Iterator[str]:
         """Its string literals, which may name modules."""
         for one in ast.walk(self._node):
             if isinstance(one, ast.Constant) and isinstance(one.value, str):
@@ -99,13 +91,13 @@ class _Statement:
     @property
     def is_dynamic(self) -> bool:
         """Whether it uses names that are only known at run time."""
-        return (
-            any(len(chain) == 1 and chain[0] in _DYNAMIC for chain in self.uses)
-            or any("__subclasses__" in chain for chain in self.uses)
-            or any(
-                isinstance(one, ast.FunctionDef) and one.name == "__init_subclass__"
-                for one in ast.walk(self._node)
-            )
+        looks_up = any(
+            "__subclasses__" in chain or (len(chain) == 1 and chain[0] in _DYNAMIC)
+            for chain in self.uses
+        )
+        return looks_up or any(
+            isinstance(one, ast.FunctionDef) and one.name == "__init_subclass__"
+            for one in ast.walk(self._node)
         )
 
 
@@ -147,7 +139,9 @@ class Module:
         if self.path.name == "__init__.py" or isinstance(self.code, str):
             return  # re-exports names for other modules
         used = {node.id for node in ast.walk(self.code) if isinstance(node, ast.Name)}
-        used |= {text for i in self.by_name.get("__all__", ()) for text in self.statements[i].texts}
+        used |= {
+            text for i in self.by_name.get("__all__", ()) for text in self.statements[i].literals
+        }
         for statement in self.code.body:
             if isinstance(statement, _DEFINITIONS):
                 continue
@@ -176,12 +170,7 @@ class SourceCode:
     """The source code that a builder's data depends on, read from the current files."""
 
     def __init__(self, package: str, start: Mapping[str, Path]) -> None:
-        """Starts with an empty set of names.
-
-        Args:
-          package: The outermost package, whose modules count.
-          start: The files of the modules of the builder's classes, which always count.
-        """
+        """Modules of the outermost package count, and the files in which the classes are."""
         self._package = package
         self._start = start
         self._find = functools.cache(lambda name: start.get(name) or _file_of(name))
@@ -193,12 +182,9 @@ class SourceCode:
         self._waiting: list[Target] = []
 
     def add_class(self, module: str, name: str) -> None:
-        """Adds a class and everything it leads to.
+        """Adds a class, or the function it is defined in, and everything it leads to.
 
-        Args:
-          module: The module's dotted name.
-          name: The name of the class, or of the function it is defined in; the whole module counts
-            if it has no such name.
+        The whole module counts if it has no such name.
         """
         found = self._module(module)
         is_known = found is not None and name in found.by_name
@@ -227,17 +213,16 @@ class SourceCode:
             bound = sorted(self._bound.get(name, ()))
             if not (is_whole or numbers or bound):
                 continue
-            if isinstance(module.code, str):
-                said = module.code
-            else:
-                said = _dumped(module.code) if is_whole else _said(module, numbers, bound)
             known = set(module.by_name)
-            names = {one for number in numbers for one in module.statements[number].names}
-            names = known if is_whole else names
+            if is_whole:
+                names, text = known, _text_of(module.code)
+            else:
+                names = {one for number in numbers for one in module.statements[number].names}
+                text = _counted(module, numbers, bound)
             found.append(
                 ModulePart(
                     name, os.fspath(module.path), tuple(sorted(names)),
-                    tuple(sorted(known - names)), is_whole, _hash(said),
+                    tuple(sorted(known - names)), is_whole, sha256_of(text),
                 )
             )  # fmt: skip
         return found
@@ -310,7 +295,7 @@ class SourceCode:
             for local, target in statement.imports
             if target[1] is not None or local not in used
         ]
-        for text in statement.texts:
+        for text in statement.literals:
             name = text.partition(":")[0]
             is_path = name.startswith(f"{self._package}.") and name.replace(".", "_").isidentifier()
             if is_path and self._find(name) is not None:
@@ -351,6 +336,14 @@ class SourceCode:
             self._follow((inner, None), rest)
 
 
+def source_file(cls: type) -> Path | None:
+    """Returns the file that defines a class; None for one typed into an interpreter."""
+    try:
+        return Path(inspect.getfile(cls)).resolve()
+    except (TypeError, OSError):
+        return None
+
+
 def is_framework(name: str) -> bool:
     """Returns whether a module belongs to this package's own layers."""
     return name.partition(".")[0] == _FRAMEWORK and not name.startswith(_FRAMEWORKS_DATASETS)
@@ -358,10 +351,6 @@ def is_framework(name: str) -> bool:
 
 def whole_modules(start: Mapping[str, Path], package: str) -> tuple[dict[str, str], list[Path]]:
     """Hashes modules and all modules of their package that they import, as rule 1 does.
-
-    Args:
-      start: Files of modules, by module name.
-      package: The outermost package.
 
     Returns:
       The SHA-256 of each module's code, and the files of the modules.
@@ -374,7 +363,7 @@ def whole_modules(start: Mapping[str, Path], package: str) -> tuple[dict[str, st
         if name in found or path.suffix != ".py":
             continue
         code = _parsed(path.read_text("utf-8"))
-        found[name] = _hash(code if isinstance(code, str) else _dumped(code))
+        found[name] = sha256_of(_text_of(code))
         files.append(path)
         for node in ast.walk(code) if isinstance(code, ast.Module) else ():
             names: list[str] = []
@@ -392,7 +381,10 @@ def whole_modules(start: Mapping[str, Path], package: str) -> tuple[dict[str, st
 
 def meaning(source: str) -> str:
     """Returns code as a normalized text that ignores comments, formatting and docstrings."""
-    code = _parsed(source)
+    return _text_of(_parsed(source))
+
+
+def _text_of(code: ast.Module | str) -> str:
     return code if isinstance(code, str) else _dumped(code)
 
 
@@ -402,9 +394,7 @@ _cached: dict[Hashable, tuple[dict[Path, tuple[int, ...]], Any]] = {}
 def cached(key: Hashable, compute: Callable[[], tuple[_Value, Collection[Path]]]) -> _Value:
     """Returns a value computed from files, recomputing it only if one of them has changed.
 
-    Args:
-      key: The cache key.
-      compute: Returns the value and the files it was computed from.
+    `compute` returns the value and the files it was computed from.
     """
     known = _cached.get(key)
     if known is not None and _states(known[0]) == known[0]:
@@ -488,11 +478,11 @@ def _uses(node: ast.AST) -> Iterator[tuple[str, ...]]:
         ]
 
 
-def _said(module: Module, numbers: set[int], bound: Iterable[str]) -> str:
+def _counted(module: Module, numbers: set[int], bound: Iterable[str]) -> str:
     """Returns the part of a module that counts, as text; ignores the order of definitions."""
     chosen = [module.statements[number] for number in sorted(numbers)]
-    defined = sorted(one.said for one in chosen if one.is_definition)
-    done = [one.said for one in chosen if not one.is_definition]
+    defined = sorted(one.text for one in chosen if one.is_definition)
+    done = [one.text for one in chosen if not one.is_definition]
     return "\n".join([*bound, *defined, *done])
 
 
@@ -544,8 +534,8 @@ def _dumped(node: object) -> str:
     """
     if isinstance(node, ast.AST):
         fields = ((name, getattr(node, name, None)) for name in node._fields if name != "ctx")
-        said = [f"{name}={_dumped(value)}" for name, value in fields if value not in (None, [])]
-        return f"{type(node).__name__}({', '.join(said)})"
+        given = [f"{name}={_dumped(value)}" for name, value in fields if value not in (None, [])]
+        return f"{type(node).__name__}({', '.join(given)})"
     if isinstance(node, list):
         return "[" + ", ".join(map(_dumped, node)) + "]"
     return ascii(node)
@@ -559,5 +549,6 @@ def _is_text(node: ast.stmt) -> bool:
     )
 
 
-def _hash(text: str) -> str:
+def sha256_of(text: str) -> str:
+    """Returns the hash of a text."""
     return hashlib.sha256(text.encode()).hexdigest()

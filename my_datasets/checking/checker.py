@@ -1,6 +1,7 @@
 """Runs all checks of a builder; its behavior is checked in two separate processes."""
 
 import contextlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -11,8 +12,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Protocol
 
-from my_datasets.checking import source_check
-from my_datasets.checking.target import CheckTarget, find
+from my_datasets.checking import builder_files
+from my_datasets.checking.builder_files import CheckTarget
 from my_datasets.core.issue import Issue, Severity
 
 # Issues that prevent running a builder: a run would report them again, less clearly.
@@ -35,14 +36,14 @@ class Running(Protocol):
         """Kills the process."""
 
 
-# Starts a process that examines the subject in a file and writes a report, given a hash seed.
+# Starts a process that examines the target in a file and writes a report, given a hash seed.
 Launch = Callable[[Path, Path, str], Running]
 # By split, the keys and hashes of its first examples.
 Trace = dict[str, list[tuple[str, str]]]
 
 
 def new_process(given: Path, report: Path, seed: str) -> Running:
-    """Examines a subject in a fresh interpreter."""
+    """Examines a target in a fresh interpreter."""
     return subprocess.Popen(  # noqa: S603 - ourselves
         [sys.executable, "-m", "my_datasets.checking.behavior_check", str(given), str(report)],
         env={
@@ -65,25 +66,18 @@ def check(name_or_path: str, *, timeout: float = 60.0, launch: Launch = new_proc
     Raises:
       DatasetNotFoundError: There is neither such a dataset nor such a path.
     """
-    subject = find(name_or_path)
-    if isinstance(subject, Issue):
-        return [subject]
-    issues = list(source_check.source_issues(subject))
-    issues += source_check.docs_issues(subject, _valid_tags())
-    if not any(_stops(issue) for issue in issues):
-        issues += _behavior(subject, timeout, launch)
-    known = dict.fromkeys(issues)
-    return sorted(known, key=lambda issue: issue.severity is not Severity.ERROR)
-
-
-def _stops(issue: Issue) -> bool:
-    return issue.code in _BEFORE_ANY_RUN
+    target = builder_files.find(name_or_path)
+    if isinstance(target, Issue):
+        return [target]
+    issues = list(builder_files.source_issues(target))
+    issues += builder_files.docs_issues(target, _valid_tags())
+    if not any(issue.code in _BEFORE_ANY_RUN for issue in issues):
+        issues += _behavior(target, timeout, launch)
+    return sorted(dict.fromkeys(issues), key=lambda issue: issue.severity is not Severity.ERROR)
 
 
 def _valid_tags() -> frozenset[str]:
     """Returns TFDS's tags, read from its file: importing TFDS would take longer than the check."""
-    import importlib.util
-
     spec = importlib.util.find_spec("tensorflow_datasets")
     if spec is None or spec.origin is None:
         return frozenset()
@@ -91,10 +85,10 @@ def _valid_tags() -> frozenset[str]:
     return frozenset(line.partition("#")[0].strip() for line in text.splitlines())
 
 
-def _behavior(subject: CheckTarget, timeout: float, launch: Launch) -> Iterator[Issue]:
+def _behavior(target: CheckTarget, timeout: float, launch: Launch) -> Iterator[Issue]:
     with tempfile.TemporaryDirectory() as directory:
-        given = Path(directory) / "subject.json"
-        given.write_text(json.dumps({k: str(v) for k, v in vars(subject).items()}), "utf-8")
+        given = Path(directory) / "target.json"
+        given.write_text(json.dumps({k: str(v) for k, v in vars(target).items()}), "utf-8")
         reports = [Path(directory) / f"report-{seed}.json" for seed in _SEEDS]
         running = [
             launch(given, report, seed) for seed, report in zip(_SEEDS, reports, strict=True)
@@ -104,7 +98,7 @@ def _behavior(subject: CheckTarget, timeout: float, launch: Launch) -> Iterator[
                 process.wait(timeout)
         except subprocess.TimeoutExpired:
             yield Issue(
-                "timeout", subject.source.name,
+                "timeout", target.source.name,
                 f"The builder did not yield its first examples within {timeout:g} seconds.",
                 "read less before yielding, or allow more time with --timeout",
             )  # fmt: skip
@@ -117,7 +111,7 @@ def _behavior(subject: CheckTarget, timeout: float, launch: Launch) -> Iterator[
         for process, report in zip(running, reports, strict=True):
             if not report.is_file():
                 yield Issue(
-                    "crash", subject.source.name,
+                    "crash", target.source.name,
                     f"The process that runs the builder exited with {process.returncode}.",
                     "build a sample to see why: --max-examples-per-split 10",
                 )  # fmt: skip

@@ -26,13 +26,7 @@ _INNER = "To be described."
 
 @dataclass(frozen=True)
 class Call:
-    """A function call.
-
-    Attributes:
-      function: The function's name.
-      arguments: The positional arguments: literals, calls or `Name`s.
-      named: The keyword arguments.
-    """
+    """A function call; the arguments are literals, calls or `Name`s."""
 
     function: str
     arguments: Sequence[object] = ()
@@ -47,13 +41,9 @@ class Name:
 
 
 def assigned(indent: int, before: str, value: object, behind: str = "") -> str:
-    """Returns one or more lines with an expression.
+    """Returns one or more indented lines with an expression between two texts.
 
-    Args:
-      indent: The number of leading spaces.
-      before: The text before the expression.
-      value: A literal, a `Call`, a `Name`, or lists, tuples and dicts of them.
-      behind: The text after the expression.
+    `value` is a literal, a `Call`, a `Name`, or lists, tuples and dicts of them.
     """
     text = " " * indent + before
     if len(text) + len(_flat(value)) + len(behind) <= _WIDTH:
@@ -65,7 +55,8 @@ def _flat(value: object) -> str:
     if isinstance(value, Name):
         return value.text
     if isinstance(value, Call):
-        return f"{value.function}({', '.join(_flat_items(value))})"
+        named = [f"{name}={_flat(item)}" for name, item in (value.named or {}).items()]
+        return f"{value.function}({', '.join([*map(_flat, value.arguments), *named])})"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{_flat(k)}: {_flat(v)}" for k, v in value.items()) + "}"
     if isinstance(value, tuple):
@@ -78,11 +69,6 @@ def _flat(value: object) -> str:
     # Formatters use the quotation marks that need fewer backslashes.
     needs_only_them = '"' in value and "'" not in value and text.count("\\") == value.count('"')
     return f"'{value}'" if needs_only_them else text
-
-
-def _flat_items(call: Call) -> list[str]:
-    named = [f"{name}={_flat(value)}" for name, value in (call.named or {}).items()]
-    return [*map(_flat, call.arguments), *named]
 
 
 def _tall(value: object, indent: int) -> str:
@@ -105,21 +91,14 @@ def _tall(value: object, indent: int) -> str:
 
 @dataclass(frozen=True)
 class SplitCode:
-    """How rows are split.
+    """How rows are split."""
 
-    Attributes:
-      shares: The share of each split; None if a column determines the split, or there is only one.
-      column: The column that determines the split, by its name in the data.
-      group: The column whose equal values stay in the same split.
-      stratify: The column whose values occur in the same proportions in each split.
-      folds: The number of equal folds, instead of shares.
-    """
-
+    # Of each split; None if a column determines it, or there is only one.
     shares: Mapping[str, float] | None = None
-    column: str | None = None
-    group: str | None = None
-    stratify: str | None = None
-    folds: int | None = None
+    column: str | None = None  # that determines the split, by its name in the data
+    group: str | None = None  # the column whose equal values stay in the same split
+    stratify: str | None = None  # the column whose values have the same proportions in each split
+    folds: int | None = None  # the number of equal folds, instead of shares
 
     @property
     def is_one(self) -> bool:
@@ -138,13 +117,8 @@ def builder(
 ) -> str:
     """Returns the source code of a builder.
 
-    Args:
-      name: The dataset.
-      found: The inspected raw data.
-      split: How the rows are split.
-      url: The download URL; None if the data is provided manually.
-      file_name: The name of the file or directory.
-      inside: The path or pattern within the file if it is an archive; empty for all of it.
+    Without a `url`, the data is provided manually. `inside` is the path or pattern within the file
+    if it is an archive.
     """
     features = Call(
         "tfds.features.FeaturesDict",
@@ -152,7 +126,7 @@ def builder(
     )
     info: dict[str, object] = {"features": features}
     if found.label is not None:
-        info["supervised_keys"] = _supervised(found)
+        info["supervised_keys"] = (_input(found), found.label)
     returned = assigned(8, "return ", Call("self.dataset_info_from_configs", named=info))
     read = _read(found, split)
     instructions = f"Put {file_name} into the directory of --manual-dir."
@@ -253,24 +227,22 @@ def _arrow(kind: pa.DataType) -> str:
         return _ARROW[kind]
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return f"pa.list_({_arrow(kind.value_type)})"
-    return (
-        f"pa.{ {'double': 'float64', 'float': 'float32', 'bool': 'bool_'}.get(str(kind), kind) }()"
-    )
+    names = {"double": "float64", "float": "float32", "bool": "bool_"}
+    return f"pa.{names.get(str(kind), kind)}()"
 
 
-def _supervised(found: Inspection) -> tuple[object, str | None]:
+def _input(found: Inspection) -> object:
+    """Returns the features from which the label is to be predicted, for `supervised_keys`."""
     others = [column.feature for column in found.columns if column.feature != found.label]
     for main in ("image", "audio", "video"):
         if main in others:
-            return (main, found.label)
-    if len(others) == 1:
-        return (others[0], found.label)
-    return ({name: name for name in others}, found.label)
+            return main
+    return others[0] if len(others) == 1 else {name: name for name in others}
 
 
 def _feature(found: Inspection, column: InspectedColumn) -> Call:
     labels = {column.name: column.classes} if column.classes else {}
-    return _call(found.source.features(labels=labels)[column.name], column.doc)
+    return _call(found.source.features(labels)[column.name], column.doc)
 
 
 def _call(feature: tfds.features.FeatureConnector, doc: str | None) -> Call:
@@ -293,7 +265,8 @@ def _call(feature: tfds.features.FeatureConnector, doc: str | None) -> Call:
     elif kind is tfds.features.Tensor:
         named |= {"shape": feature.shape, "dtype": Name(_dtype(feature))}
     elif kind is tfds.features.Sequence:
-        arguments = [_call(feature.feature, _INNER if _is_dict(feature.feature) else None)]
+        is_dict = type(feature.feature) is tfds.features.FeaturesDict
+        arguments = [_call(feature.feature, _INNER if is_dict else None)]
     elif kind is tfds.features.FeaturesDict:
         arguments = [{name: _call(of, _INNER) for name, of in feature.items()}]
         doc = None  # its parts each have their own
@@ -307,10 +280,6 @@ def _call(feature: tfds.features.FeatureConnector, doc: str | None) -> Call:
     if doc:
         named["doc"] = doc
     return Call(function, arguments, named)
-
-
-def _is_dict(feature: tfds.features.FeatureConnector) -> bool:
-    return type(feature) is tfds.features.FeaturesDict
 
 
 def _dtype(feature: tfds.features.FeatureConnector) -> str:

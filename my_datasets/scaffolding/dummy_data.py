@@ -27,41 +27,26 @@ import pyarrow.parquet as pq
 from my_datasets import sources
 from my_datasets.records import tfrecord
 from my_datasets.scaffolding.formats import FOLDERS, files_of
-from my_datasets.scaffolding.inspection import Inspection
-from my_datasets.scaffolding.personal_data import scrambled
+from my_datasets.scaffolding.inspection import Inspection, scrambled
+from my_datasets.sources import archives
 from my_datasets.sources.databases import quoted, sqlite_uri
-from my_datasets.sources.files import archives
-from my_datasets.sources.files.file import SourceFile
+from my_datasets.sources.file import SourceFile
 from my_datasets.sources.records import examples
 
 # Longest side of images and frames in pixels; samples per recording; frames per video.
 _SIDE, _SAMPLES, _FRAMES = 24, 800, 3
 # Exceptions of decoders for invalid files, which include PyAV's errors.
-UNREADABLE = (OSError, ValueError, SyntaxError, RuntimeError)
+_UNREADABLE = (OSError, ValueError, SyntaxError, RuntimeError)
 # Codecs that every FFmpeg build can write, for containers that require them.
 _CODECS = {".webm": "libvpx", ".mpg": "mpeg1video", ".mpeg": "mpeg1video"}
 _CONTAINERS = {".m4v": "mp4", ".mkv": "matroska", ".mpg": "mpeg"}
 _FRAMES_PER_SECOND = 25
 
+# Rows to choose from, for each row of dummy data.
+_EXAMINED = 50
 # Number of table rows that correspond to one file per class.
 _ROWS_FOR_A_FILE = 6
 Rows = list[dict[str, object]]
-
-
-def miniature(kind: str, data: bytes, name: str) -> bytes:
-    """Returns a small version of a file.
-
-    Args:
-      kind: The function of `my_datasets.sources` that reads such files from folders.
-      data: The content of the file.
-      name: The name of the file, whose extension determines the format.
-
-    Raises:
-      OSError, ValueError, SyntaxError, RuntimeError: The file cannot be decoded.
-    """
-    ending = posixpath.splitext(name)[1].lower()
-    make = {"image_folder": _image, "audio_folder": _recording, "video_folder": _film}[kind]
-    return make(data, ending)
 
 
 def _image(data: bytes, ending: str) -> bytes:
@@ -110,14 +95,18 @@ def _film(data: bytes, ending: str) -> bytes:
     return out.getvalue()
 
 
-def imitations(where: str, found: Inspection, rows: int) -> Iterator[tuple[SourceFile, bytes]]:
-    """Yields files of the real data, and the dummy content of each; see `dummy_data.write`."""
+_REDUCED = {"image_folder": _image, "audio_folder": _recording, "video_folder": _film}
+
+
+def _contents(where: str, found: Inspection, rows: int) -> Iterator[tuple[SourceFile, bytes]]:
+    """Yields files of the real data, and the dummy content of each; see `write`."""
     if found.kind in FOLDERS:
         yield from _some_files(where, found, max(1, rows // _ROWS_FOR_A_FILE))
         return
     of_kind = files_of(where, found.kind)
     if found.kind == "arrays":
-        numbers = _varied(_few(found, found.sample), found.sample.num_rows, rows)
+        few = {name: found.sample.column(name).to_pylist() for name in found.values}
+        numbers = _varied(few, found.sample.num_rows, rows)
         for file in of_kind:
             yield file, _arrays(file, numbers)
         return
@@ -134,21 +123,17 @@ def imitations(where: str, found: Inspection, rows: int) -> Iterator[tuple[Sourc
 def _some_files(where: str, found: Inspection, each: int) -> Iterator[tuple[SourceFile, bytes]]:
     """Yields a few decodable files of each class, reduced in size."""
     chosen: Counter[str] = Counter()
+    convert = found.source.generate.convert  # type: ignore[attr-defined]
     for file in files_of(where, found.kind):
         label = posixpath.dirname(file.name)
         if chosen[label] == (each if label else 5 * each):
             continue
-        with contextlib.suppress(*UNREADABLE), file.open() as stream:
-            data = miniature(found.kind, stream.read(), file.location)
-            if _is_read(found, data):
+        with contextlib.suppress(*_UNREADABLE), file.open() as stream:
+            data = _REDUCED[found.kind](stream.read(), posixpath.splitext(file.location)[1].lower())
+            # The source rejects another sample rate or class.
+            if not isinstance(convert(data), Exception):
                 yield file, data
                 chosen[label] += 1
-
-
-def _is_read(found: Inspection, data: bytes) -> bool:
-    """Returns whether the source accepts a file; it rejects another sample rate or class."""
-    convert = found.source.generate.convert  # type: ignore[attr-defined]
-    return not isinstance(convert(data), Exception)
 
 
 def _arrays(file: SourceFile, numbers: Sequence[int]) -> bytes:
@@ -164,7 +149,7 @@ def _arrays(file: SourceFile, numbers: Sequence[int]) -> bytes:
 def _delimited(file: SourceFile, found: Inspection, rows: int) -> bytes:
     """Returns rows as they are written in the file, not as they are parsed."""
     options = {**found.options, "types": {c.name: pa.string() for c in found.columns}}
-    raw = getattr(sources, found.kind)(file.location, **options).head(_enough(rows))
+    raw = getattr(sources, found.kind)(file.location, **options).head(_EXAMINED * rows)
     out = io.StringIO()
     is_quoted = options.get("quote", '"') is not None
     writer = csv.writer(
@@ -191,13 +176,13 @@ def _json_lines(file: SourceFile, found: Inspection, rows: int) -> bytes:
     with file.stream() as stream:
         text = io.TextIOWrapper(stream, "utf-8-sig")
         lines = (json.loads(line) for line in text if line.strip())
-        some = list(itertools.islice(lines, _enough(rows)))
+        some = list(itertools.islice(lines, _EXAMINED * rows))
     return "".join(json.dumps(row) + "\n" for row in _chosen(some, found, rows)).encode()
 
 
 def _parquet(file: SourceFile, found: Inspection, rows: int) -> bytes:
     with file.open() as stream:
-        batch = next(pq.ParquetFile(stream).iter_batches(_enough(rows)))
+        batch = next(pq.ParquetFile(stream).iter_batches(_EXAMINED * rows))
     sample = pa.Table.from_pylist(_chosen(batch.to_pylist(), found, rows), batch.schema)
     out = io.BytesIO()
     pq.write_table(sample, out)
@@ -206,7 +191,7 @@ def _parquet(file: SourceFile, found: Inspection, rows: int) -> bytes:
 
 def _feather(file: SourceFile, found: Inspection, rows: int) -> bytes:
     with file.open() as stream:
-        batch = pa.ipc.open_file(stream).get_batch(0).slice(0, _enough(rows))
+        batch = pa.ipc.open_file(stream).get_batch(0).slice(0, _EXAMINED * rows)
     sample = pa.Table.from_pylist(_chosen(batch.to_pylist(), found, rows), batch.schema)
     out = io.BytesIO()
     pafeather.write_feather(sample, out)
@@ -214,7 +199,7 @@ def _feather(file: SourceFile, found: Inspection, rows: int) -> bytes:
 
 
 def _tfrecords(file: SourceFile, found: Inspection, rows: int) -> bytes:
-    some = [example for _, example in itertools.islice(examples(file), _enough(rows))]
+    some = [example for _, example in itertools.islice(examples(file), _EXAMINED * rows)]
     few = {name: [str(e.features.feature[name]) for e in some] for name in found.values}
     out = []
     for number in _varied(few, len(some), rows):
@@ -238,7 +223,7 @@ def _sql(file: SourceFile, found: Inspection, rows: int) -> bytes:
             contextlib.closing(sqlite3.connect(path)) as made,
         ):
             real.row_factory = sqlite3.Row
-            read = real.execute(f"SELECT * FROM {quoted(table)} LIMIT ?", (_enough(rows),))  # noqa: S608
+            read = real.execute(f"SELECT * FROM {quoted(table)} LIMIT ?", (_EXAMINED * rows,))  # noqa: S608
             some = _chosen([dict(row) for row in read], found, rows)
             columns = []
             keys = []
@@ -267,10 +252,6 @@ def _personal(found: Inspection) -> set[str]:
     return {column.name for column in found.columns if column.personal}
 
 
-def _enough(rows: int) -> int:
-    return 50 * rows
-
-
 def _chosen(given: Rows, found: Inspection, rows: int) -> Rows:
     """Returns some rows, with values that look personal scrambled."""
     few = [name for name in found.values if given and name in given[0]]
@@ -282,18 +263,8 @@ def _chosen(given: Rows, found: Inspection, rows: int) -> Rows:
     ]
 
 
-def _few(found: Inspection, sample: pa.Table) -> dict[str, list[object]]:
-    return {name: sample.column(name).to_pylist() for name in found.values}
-
-
 def _varied(few: Mapping[str, Sequence[object]], count: int, rows: int) -> list[int]:
-    """Returns row numbers that cover every value of columns with few values, then the first rows.
-
-    Args:
-      few: The columns with few values.
-      count: The number of available rows.
-      rows: The number of rows wanted.
-    """
+    """Returns row numbers that cover every value of the `few` columns, then the first rows."""
     seen: set[tuple[str, str]] = set()
     chosen = []
     for number in range(count):
@@ -314,7 +285,7 @@ def write(where: str, found: Inspection, rows: int, target: Path) -> None:
     """
     name = stem(where)
     archive, _ = archives.split(where)
-    made = list(imitations(where, found, rows))
+    made = list(_contents(where, found, rows))
     if archive and not is_pattern(archive):
         inside = f"{archives.SEPARATOR}/"
         named = [(file.location.partition(inside)[2], data) for file, data in made]

@@ -15,8 +15,8 @@ from my_datasets import sources
 from my_datasets.building.units import InvalidValue
 from my_datasets.errors import SourceError
 from my_datasets.sources.databases import quoted, sqlite_uri
-from my_datasets.sources.files.file import CODECS, SourceFile
-from my_datasets.sources.files.folders import files
+from my_datasets.sources.file import CODECS, SourceFile
+from my_datasets.sources.folders import files
 
 # The kinds, with their file extensions.
 _ENDINGS = {
@@ -48,14 +48,7 @@ _HEADER = re.compile(r"[A-Za-z_][\w .()/%#-]{0,60}")
 
 
 def kind_of(where: str) -> str:
-    """Returns the most common kind of the files at a location, one of `KINDS`, by their names.
-
-    Args:
-      where: A file, a directory, a pattern or an archive.
-
-    Raises:
-      SourceError: There is no file, or none of a known kind.
-    """
+    """Returns the most common kind of the files at a location, one of `KINDS`, by their names."""
     counted: Counter[str] = Counter()
     kinds = {ending: kind for kind, endings in _ENDINGS.items() for ending in endings}
     for file in files(where):
@@ -77,11 +70,7 @@ def kind_of(where: str) -> str:
 
 
 def files_of(where: str, kind: str) -> list[SourceFile]:
-    """Returns the files of a kind at a location.
-
-    Raises:
-      SourceError: There is no such file.
-    """
+    """Returns the files of a kind at a location."""
     if kind == "sql":
         # The path is a single file, even if it would match others as a pattern.
         return [SourceFile(where, "", Path(where).stat().st_size)]
@@ -91,13 +80,7 @@ def files_of(where: str, kind: str) -> list[SourceFile]:
 def database_of(where: str, table: str | None, key: str | None) -> tuple[str, dict[str, str]]:
     """Returns the table of an SQLite file to read, and the options of `sources.sql`.
 
-    Args:
-      where: The file.
-      table: The table or view; None if there is only one.
-      key: The key column; None for the table's primary key.
-
-    Raises:
-      SourceError: The file or table does not exist, or nothing identifies a row.
+    The table may be left out if there is only one, and the key if the table has a primary key.
     """
     if not Path(where).is_file():
         raise SourceError(f"The SQLite file {where} does not exist.", fix="pass the path of a file")
@@ -131,11 +114,7 @@ def database_of(where: str, table: str | None, key: str | None) -> tuple[str, di
 
 
 def options_of(where: str, kind: str) -> dict[str, object]:
-    """Returns the options of a source function, besides the location.
-
-    Raises:
-      SourceError: The data cannot be read.
-    """
+    """Returns the options of a source function, besides the location."""
     if kind in FOLDERS:
         found = [file.name for file in files_of(where, kind)]
         return {} if len(found) > 1 and all(map(posixpath.dirname, found)) else {"labels": False}

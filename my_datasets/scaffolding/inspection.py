@@ -1,6 +1,8 @@
-"""Inspects raw data: its columns, their values, and which of them is the label."""
+"""Inspects raw data: its columns, their values, the label, and what looks personal."""
 
+import random
 import re
+import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -10,7 +12,58 @@ import pyarrow.compute as pc
 from my_datasets import sources
 from my_datasets.errors import InvalidOptionError, SourceError
 from my_datasets.scaffolding.formats import FOLDERS, KINDS, ROWS, database_of, kind_of, options_of
-from my_datasets.scaffolding.personal_data import looks_personal
+
+# Parts of the names of columns that usually contain personal data.
+_NAMES = re.compile(
+    r"(^|_)(name|first_?name|last_?name|surname|full_?name|e_?mail|mail|phone|tel|telephone|mobile"
+    r"|fax|address|street|zip|zip_?code|post_?code|postal|birth|birthday|birth_?date|dob|ssn"
+    r"|passport|iban|card|ip|ip_?address|user|user_?name|login|password|license_?plate)(_|$)",
+    re.IGNORECASE,
+)
+_VALUES = (
+    re.compile(r"[^@\s]+@[^@\s]+\.[a-zA-Z]{2,}"),  # e-mail addresses
+    re.compile(r"\+?\d[\d\s()/.-]{7,}\d"),  # telephone numbers
+    re.compile(r"(\d{1,3}\.){3}\d{1,3}"),  # IPv4 addresses
+)
+# Minimum share of a column's texts that must match.
+_MOST = 0.5
+
+
+def looks_personal(column: str, values: Sequence[object]) -> bool:
+    """Returns whether a column looks personal, by its name or some of its values."""
+    if _NAMES.search(re.sub(r"\W+", "_", column)):
+        return True
+    texts = [value for value in values if isinstance(value, str) and value]
+    return bool(texts) and any(
+        sum(bool(pattern.fullmatch(text.strip())) for text in texts) >= _MOST * len(texts)
+        for pattern in _VALUES
+    )
+
+
+def scrambled(value: object) -> object:
+    """Returns a value of the same form with other letters and digits.
+
+    The same value always maps to the same result, so equal values stay equal.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return value
+    chance = random.Random(value)  # noqa: S311 - the same value must map to the same result
+    if isinstance(value, str):
+        return "".join(_other(character, chance) for character in value)
+    # A first digit of zero would make the number shorter.
+    first = chance.choice("123456789")
+    others = "".join(chance.choice(string.digits) for _ in str(abs(value))[1:])
+    return int(first + others) if value >= 0 else -int(first + others)
+
+
+def _other(character: str, chance: random.Random) -> str:
+    if character.isdigit():
+        return chance.choice(string.digits)
+    if character.isalpha():
+        letters = string.ascii_uppercase if character.isupper() else string.ascii_lowercase
+        return chance.choice(letters)
+    return character
+
 
 # Maximum number of bytes to inspect.
 _BYTES = 64 << 20
@@ -24,48 +77,29 @@ _LABELS = ("label", "labels", "class", "target", "category", "y")
 
 @dataclass(frozen=True)
 class InspectedColumn:
-    """An inspected column.
+    """An inspected column."""
 
-    Attributes:
-      name: Its name in the data.
-      feature: Its name in the dataset.
-      kind: Its Arrow type as stored.
-      doc: A draft of its documentation, from the values seen.
-      classes: The names of its classes, if it is the label.
-      personal: Whether its values look as if they identify a person.
-    """
-
-    name: str
-    feature: str
-    kind: pa.DataType
-    doc: str
-    classes: tuple[str, ...] | None = None
-    personal: bool = False
+    name: str  # in the data
+    feature: str  # its name in the dataset
+    kind: pa.DataType  # as stored
+    doc: str  # a draft of its documentation, from the values seen
+    classes: tuple[str, ...] | None = None  # if it is the label
+    personal: bool = False  # whether its values look as if they identify a person
 
 
 @dataclass(frozen=True)
 class Inspection:
-    """The inspected raw data.
+    """The inspected raw data."""
 
-    Attributes:
-      kind: The function of `my_datasets.sources` that reads the data.
-      options: Further keyword arguments of that function.
-      source: The rows.
-      columns: The columns, without one that is only the key.
-      label: The feature to predict; None if unknown.
-      sample: Some rows.
-      values: The distinct values of columns that have few.
-      table: The table of a database.
-    """
-
-    kind: str
-    options: Mapping[str, object]
+    kind: str  # the function of `my_datasets.sources` that reads the data
+    options: Mapping[str, object]  # further keyword arguments of that function
     source: sources.Source
-    columns: Sequence[InspectedColumn]
-    label: str | None
-    sample: pa.Table
+    columns: Sequence[InspectedColumn]  # without one that is only the key
+    label: str | None  # the feature to predict; None if unknown
+    sample: pa.Table  # some rows
+    # The distinct values of columns that have few.
     values: Mapping[str, Sequence[object]] = field(default_factory=dict)
-    table: str = ""
+    table: str = ""  # of a database
 
 
 def inspect(
@@ -115,8 +149,15 @@ def inspect(
     chosen = label or next((n for n in sample.column_names if n.lower() in _LABELS), None)
     names = _feature_names(sample.column_names)
     columns = [
-        _column(name, names[name], sample.column(name), _classes(source, name, name == chosen))
-        for name in sample.column_names
+        InspectedColumn(
+            name,
+            feature=names[name],
+            kind=values.type,
+            doc=_doc(values),
+            classes=_classes(source, name) if name == chosen else None,
+            personal=looks_personal(name, values.slice(0, 200).to_pylist()),
+        )
+        for name, values in zip(sample.column_names, sample.columns, strict=True)
     ]
     values = {
         name: found
@@ -157,17 +198,18 @@ def _feature_names(columns: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def _classes(source: sources.Source, name: str, is_label: bool) -> tuple[str, ...] | None:
-    """Returns the classes if a text column is the label; folder sources already know theirs."""
-    if not is_label or not pa.types.is_large_string(source.schema.field(name).type):
+def _classes(source: sources.Source, name: str) -> tuple[str, ...] | None:
+    """Returns the classes of the label if it is a text."""
+    if not pa.types.is_large_string(source.schema.field(name).type):
         return None
-    if name in source.special:
-        return tuple(source.special[name]().names)
     return tuple(str(value) for value in _all_values(source, name, _CLASSES, "--label"))
 
 
 def _all_values(source: sources.Source, name: str, most: int, option: str) -> list[object]:
-    """Returns the distinct values of a column in all rows: missing a value would lose rows."""
+    """Returns the distinct values of a column in all rows: missing a value would lose rows.
+
+    Folder sources already know those of theirs.
+    """
     if name in source.special:
         return list(source.special[name]().names)
     found: set[object] = set()
@@ -183,31 +225,21 @@ def _all_values(source: sources.Source, name: str, most: int, option: str) -> li
     return sorted(found, key=str)
 
 
-def _column(
-    name: str, feature: str, values: pa.ChunkedArray, classes: tuple[str, ...] | None
-) -> InspectedColumn:
-    some = values.slice(0, 200).to_pylist()
-    return InspectedColumn(
-        name, feature, values.type, _doc(values), classes, looks_personal(name, some)
-    )
-
-
 def _doc(values: pa.ChunkedArray) -> str:
     """Returns draft documentation from the values seen, for the author to replace."""
     kind = values.type
-    said = []
+    facts = []
     given = values.drop_null()
     if pa.types.is_integer(kind) or pa.types.is_floating(kind):
         if len(given):
             bounds = pc.min_max(given).as_py()
             form = "d" if pa.types.is_integer(kind) else "g"
-            said.append(f"from {bounds['min']:{form}} to {bounds['max']:{form}}")
+            facts.append(f"from {bounds['min']:{form}} to {bounds['max']:{form}}")
     elif pa.types.is_large_string(kind):
-        distinct = len(pc.unique(given))
-        said.append(f"{distinct:,} different texts")
+        facts.append(f"{len(pc.unique(given)):,} different texts")
     if values.null_count:
-        said.append(f"{values.null_count:,} of {len(values):,} missing")
-    return f"To be described ({'; '.join(said)})." if said else "To be described."
+        facts.append(f"{values.null_count:,} of {len(values):,} missing")
+    return f"To be described ({'; '.join(facts)})." if facts else "To be described."
 
 
 def _few_values(values: pa.ChunkedArray) -> Sequence[object] | None:

@@ -2,7 +2,9 @@
 
 import contextlib
 import importlib
+import json
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -14,17 +16,111 @@ from pathlib import Path
 import tensorflow_datasets as tfds
 from tensorflow_datasets.core import registered
 
-from my_datasets.builders.download_cache import url_info
+from my_datasets.builders.download_manager import url_info
 from my_datasets.building.units import InvalidValue
-from my_datasets.checking.dummy_downloads import DummyDownloadManager
-from my_datasets.checking.target import CheckTarget
+from my_datasets.checking.behavior_check import DummyDownloadManager
+from my_datasets.checking.builder_files import CheckTarget
+from my_datasets.dependencies import EXTRAS
 from my_datasets.downloads.fetching import FetchedFile, fetch
-from my_datasets.errors import SourceError
-from my_datasets.scaffolding import code, project
+from my_datasets.errors import BuilderError, SourceError
+from my_datasets.scaffolding import code
 from my_datasets.scaffolding import dummy_data as dummies
 from my_datasets.scaffolding.code import SplitCode
 from my_datasets.scaffolding.inspection import Inspection, inspect
 from my_datasets.sources.source import Source
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class DatasetPaths:
+    """The locations of a dataset's files."""
+
+    root: Path
+    package: str  # with the datasets, such as `ours.datasets`
+    folder: Path
+    checksums: Path
+    dummy_data: Path
+    test: Path
+
+
+def dataset_paths(name: str, project: Path) -> DatasetPaths:
+    """Returns the locations of a dataset's files.
+
+    Raises:
+      BuilderError: The name is invalid, or the dataset already exists.
+    """
+    if not _NAME.fullmatch(name):
+        raise BuilderError(
+            f"{name!r} cannot be the name of a dataset.",
+            "Expected lowercase letters, digits and underscores, starting with a letter",
+            fix="choose another name, such as " + (_identifier(name) or "my_dataset"),
+        )
+    root = Path(os.path.realpath(project))
+    is_this_package = (root / "my_datasets/datasets").is_dir()
+    package = "my_datasets" if is_this_package else _identifier(root.name)
+    folder = root / package / "datasets" / name
+    found = DatasetPaths(
+        root,
+        f"{package}.datasets",
+        folder,
+        checksums=root / f"checksums/{name}.tsv" if is_this_package else folder / "checksums.tsv",
+        dummy_data=root / "dummy_data" / name if is_this_package else folder / "dummy_data",
+        test=root / ("tests/datasets" if is_this_package else "tests") / f"test_{name}.py",
+    )
+    for path in (found.folder, found.checksums, found.dummy_data, found.test):
+        if path.exists():
+            raise BuilderError(
+                f"{path} already exists.", fix="choose another name, or move it away"
+            )
+    return found
+
+
+def new_package(at: DatasetPaths) -> Mapping[Path, str]:
+    """Returns the files that a package other than this one needs besides the dataset, by path."""
+    package = at.package.partition(".")[0]
+    if package == "my_datasets":
+        return {}
+    return {
+        at.root / "setup.py": f'''"""The distribution `{package}`: datasets."""
+
+from setuptools import find_packages, setup
+
+setup(
+    name="{package}",
+    version="0.1.0",
+    packages=find_packages(include=["{package}", "{package}.*"]),
+    package_data={{"": ["*.md", "*.bib", "*.txt", "*.tsv"]}},
+    python_requires=">=3.11",
+    install_requires=["my_datasets"],
+    extras_require={{"test": {json.dumps(EXTRAS["test"])}}},
+)
+''',
+        at.root / "README.md": f"""# {package}
+
+Datasets, made with `my_datasets`. `tfds.load` finds them after `import {package}`.
+
+    pip install -e '.[test]'    # where `my_datasets` is installed
+    pytest
+    my-datasets check {package}/datasets/NAME
+    my-datasets build NAME --imports {package}
+""",
+        at.root / "CHANGELOG.md": "# Changes\n\n## 0.1.0 (unreleased)\n",
+        at.root
+        / package
+        / "__init__.py": f'''"""Datasets; importing this package registers them with TFDS."""
+
+import my_datasets
+
+my_datasets.register("{at.package}")
+''',
+        at.root / package / "datasets/__init__.py": '"""The datasets."""\n',
+    }
+
+
+def _identifier(text: str) -> str:
+    return re.sub(r"\W+", "_", text.lower()).strip("_").lstrip("0123456789_")
+
 
 # Initial and maximum number of rows of dummy data; it doubles until no split is empty.
 _ROWS, _MOST_ROWS = 12, 400
@@ -34,7 +130,7 @@ _TAGS = {
     "video_folder": "content.data-type.video # Contains video data.",
     "text_lines": "content.data-type.text # Contains text data.",
 }
-_TABLE = "content.data-type.tabular # Contains tabular data."
+_TABLE_TAG = "content.data-type.tabular # Contains tabular data."
 
 
 @dataclass(frozen=True)
@@ -54,12 +150,7 @@ class ScaffoldedDataset:
 def inspect_raw_data(
     where: str,
     scratch: Path,
-    *,
-    kind: str | None = None,
-    label: str | None = None,
-    split: str | None = None,
-    key: str | None = None,
-    table: str | None = None,
+    **options: str | None,
 ) -> tuple[Inspection, str, FetchedFile | None]:
     """Inspects raw data, after downloading it if it is at a URL, and returns its local path too.
 
@@ -69,9 +160,6 @@ def inspect_raw_data(
     Raises:
       SourceError: There is nothing to read.
     """
-    options: dict[str, str | None] = {
-        "kind": kind, "label": label, "split": split, "key": key, "table": table
-    }  # fmt: skip
     scheme, is_url, _ = where.partition("://")
     if is_url and scheme not in ("http", "https"):
         raise SourceError(
@@ -79,15 +167,13 @@ def inspect_raw_data(
             "Expected a local path or an HTTP URL, which dummy data can replace",
             fix="copy a sample here; the builder can read all of it with my_datasets.sources",
         )
-    if not is_url:
-        path, separator, inside = where.partition("::")
-        local = f"{os.path.realpath(Path(path).expanduser())}{separator}{inside}"
-        return inspect(local, **options), local, None
-    address, separator, inside = where.partition("::")
-    fetched = fetch(address, scratch)
-    named = fetched.path.with_name(fetched.file_name)
-    fetched.path.rename(named)
-    local = f"{named}{separator}{inside}"
+    path, separator, inside = where.partition("::")
+    fetched = fetch(path, scratch) if is_url else None
+    if fetched is not None:
+        path = str(fetched.path.rename(fetched.path.with_name(fetched.file_name)))
+    else:
+        path = os.path.realpath(Path(path).expanduser())
+    local = f"{path}{separator}{inside}"
     return inspect(local, **options), local, fetched
 
 
@@ -103,21 +189,15 @@ def scaffold(
 ) -> ScaffoldedDataset:
     """Writes a dataset, completely or not at all.
 
-    Args:
-      name: The name of the new dataset.
-      where: The location of the raw data, as given by the user.
-      local: The local path of the raw data.
-      found: The inspected raw data.
-      into: The project's directory.
-      split: How the rows are split.
-      fetched: The download, if `where` is a URL.
+    `where` is the location of the raw data as the user gave it, `local` its local path, and
+    `fetched` the download if it is a URL.
 
     Raises:
       BuilderError: The name is invalid, or the dataset already exists.
       SourceError: Dummy data cannot be derived from the raw data, or the data cannot be split this
         way.
     """
-    at = project.places(name, into)
+    at = dataset_paths(name, into)
     url = where.partition("::")[0] if fetched is not None else None
     file_name = dummies.stem(local)
     outside, _, inside = local.partition("::")
@@ -136,15 +216,13 @@ def scaffold(
             at.folder / f"{name}_dataset_builder.py": source,
             at.folder / "README.md": _readme(name, found),
             at.folder / "CITATIONS.bib": f"@misc{{{name},\n  title = {{{name}}},\n}}\n",
-            at.folder / "TAGS.txt": _TAGS.get(found.kind, _TABLE) + "\n",
+            at.folder / "TAGS.txt": _TAGS.get(found.kind, _TABLE_TAG) + "\n",
             at.test: code.test(name, module, splits, file_name if url else None),
         }
         if fetched is not None:
             line = f"{url}\t{fetched.size}\t{fetched.sha256}\t{fetched.file_name}\n"
             texts[at.checksums] = line
-        missing = {
-            path: text for path, text in project.new_package(at).items() if not path.exists()
-        }
+        missing = {path: text for path, text in new_package(at).items() if not path.exists()}
         texts |= missing
         try:
             for path, text in texts.items():
@@ -193,7 +271,7 @@ def _tried(
     (folder / "README.md").write_text(f"# {name}\n", "utf-8")
     module = f"{package}.{name}.{path.stem}"
     dummy = scratch / "dummy_data"
-    subject = CheckTarget(name, path, scratch, module, folder / "checksums.tsv", dummy)
+    target = CheckTarget(name, path, scratch, module, folder / "checksums.tsv", dummy)
     records = {download.url: url_info(download)} if download is not None else {}
     rows = _ROWS
     with _imported(scratch, module) as builder_class:
@@ -201,7 +279,7 @@ def _tried(
         while True:
             shutil.rmtree(dummy, ignore_errors=True)
             dummies.write(local, found, rows, dummy)
-            manager = DummyDownloadManager(subject, records, [])
+            manager = DummyDownloadManager(target, records, [])
             parts = builder._split_generators(manager)
             sizes = {split: _size(part) for split, part in parts.items()}
             rows *= 2

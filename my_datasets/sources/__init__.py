@@ -4,14 +4,13 @@ Each function returns a `Source`; return it from `_split_generators` instead of 
 `{"train": sources.csv(path)}`.
 """
 
+from my_datasets.sources.columnar import arrays, feather, parquet, table
 from my_datasets.sources.databases import sql
-from my_datasets.sources.files.folders import binary_files
+from my_datasets.sources.folders import binary_files
 from my_datasets.sources.media import audio_folder, image_folder, video_folder
 from my_datasets.sources.records import tfrecords
 from my_datasets.sources.source import Source
-from my_datasets.sources.tables.columnar import arrays, feather, parquet, table
-from my_datasets.sources.tables.delimited import csv, tsv
-from my_datasets.sources.tables.line_formats import json_lines, text_lines
+from my_datasets.sources.text_formats import csv, json_lines, text_lines, tsv
 
 __all__ = [
     "Source", "arrays", "audio_folder", "binary_files", "csv", "feather", "image_folder",

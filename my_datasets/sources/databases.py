@@ -14,6 +14,7 @@ import pyarrow as pa
 from my_datasets.building.units import InvalidValue
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import SourceError
+from my_datasets.sources.folders import caused
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import (
     Rows,
@@ -82,19 +83,12 @@ def sql(
 
 @dataclass(frozen=True)
 class _Database:
-    """A database to read rows from.
+    """A database to read rows from."""
 
-    Attributes:
-      driver: The module of its ADBC driver.
-      shown: Its name in messages.
-      file: The database's file, which changes when the data does; None for a server.
-      arguments: The driver's connection arguments, which may contain a password.
-    """
-
-    driver: str
-    shown: str
-    file: str | None
-    arguments: Mapping[str, object] = field(repr=False)
+    driver: str  # the module of its ADBC driver
+    shown: str  # its name in messages
+    file: str | None  # the database's file, which changes when the data does; None for a server
+    arguments: Mapping[str, object] = field(repr=False)  # of the connection; may have a password
 
     @classmethod
     def of(cls, database: str) -> "_Database":
@@ -124,12 +118,7 @@ class _Database:
 
     @contextlib.contextmanager
     def rows(self, query: str) -> Iterator[pa.RecordBatchReader]:
-        """Opens the result of a query.
-
-        Raises:
-          SourceError: The database cannot be reached, or the query is invalid.
-          MissingDependencyError: The driver is not installed.
-        """
+        """Opens the result of a query."""
         try:
             dbapi = importlib.import_module(f"{self.driver}.dbapi")
         except ModuleNotFoundError as error:
@@ -156,16 +145,11 @@ class _Database:
 
 @dataclass(frozen=True)
 class _Part:
-    """A unit: some rows of a query's result.
-
-    Attributes:
-      query: The query that selects them.
-      file: The SQLite file; if it changes, so does the unit.
-      all_rows: Counts and bounds of the result, by which changes on a server can be detected.
-    """
+    """A unit: some rows of a query's result."""
 
     query: str
-    file: str | None
+    file: str | None  # the SQLite file; if it changes, so does the unit
+    # Counts and bounds of the whole result, by which changes on a server can be detected.
     all_rows: tuple[int | None, ...] = ()
 
     def __str__(self) -> str:
@@ -185,9 +169,9 @@ def _ranges(
     numbers = f"COUNT(*), COUNT({named}), MIN({named}), MAX({named})"
     with where.rows(_selecting(numbers, query)) as stream:
         all_rows = tuple(column[0].as_py() for column in stream.read_all().columns)
-    count, given, least, most = all_rows
-    conditions = [f"WHERE {named} IS NULL"] if given < count else []
-    if given:
+    count, non_null, least, most = all_rows
+    conditions = [f"WHERE {named} IS NULL"] if non_null < count else []
+    if non_null:
         width = -(-(most - least + 1) // max(1, parts))
         conditions += [
             f"WHERE {named} BETWEEN {begin} AND {min(begin + width - 1, most)}"
@@ -238,14 +222,11 @@ class _QueryReader:
             yield batch.column(self.key)[0].as_py(), self._invalid(batch, error)
 
     def _invalid(self, row: pa.RecordBatch, error: Exception) -> InvalidValue:
-        for name, column in zip(row.schema.names, row.columns, strict=True):
-            wanted = self.schema.field(name)
-            alone = pa.RecordBatch.from_arrays([column], names=[name])
+        for name in row.schema.names:
+            field = self.schema.field(name)
             try:
-                stored(alone, pa.schema([wanted]))
+                stored(row.select([name]), pa.schema([field]))
             except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as its_error:
-                value = repr(column[0].as_py())
-                invalid = InvalidValue(name, f"a value of type {wanted.type}", value[:200])
-                invalid.__cause__ = its_error
-                return invalid
+                value = repr(row.column(name)[0].as_py())[:200]
+                return caused(its_error, name, f"a value of type {field.type}", value)
         raise error

@@ -19,8 +19,8 @@ from my_datasets.building.units import InvalidValue
 from my_datasets.core.arrays import Array
 from my_datasets.dependencies import missing_dependency
 from my_datasets.errors import SourceError
-from my_datasets.sources.files.file import SourceFile
-from my_datasets.sources.files.folders import LARGEST_FILE, Where, caused, files, folder
+from my_datasets.sources.file import SourceFile
+from my_datasets.sources.folders import LARGEST_FILE, Where, caused, files, folder
 from my_datasets.sources.source import Source
 
 if TYPE_CHECKING:
@@ -40,6 +40,10 @@ _DTYPES = ("int16", "int32", "float32")
 _CUT_OFF = re.compile(r"^\s*data\s*:\s*(\d+) \(should be (\d+)\)", re.MULTILINE)
 
 _VIDEO_ENDINGS = (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm", ".mpg", ".mpeg")
+
+
+def _undecodable(column: str, expected: str, data: bytes, error: Exception) -> InvalidValue:
+    return caused(error, column, expected, f"{len(data):,} bytes that start with {data[:8]!r}")
 
 
 def image_folder(
@@ -108,8 +112,7 @@ class _ImageCheck:
         except PIL.Image.DecompressionBombError as error:
             return caused(error, "image", f"at most {self.max_pixels:,} pixels", "more pixels")
         except (OSError, SyntaxError, ValueError) as error:
-            found = f"{len(data):,} bytes that start with {data[:8]!r}"
-            return caused(error, "image", "an image", found)
+            return _undecodable("image", "an image", data, error)
         return data
 
 
@@ -213,20 +216,17 @@ class _AudioDecoder:
             return InvalidValue("audio", "a recording", "an empty file")
         try:
             with soundfile.SoundFile(io.BytesIO(data)) as file:
-                found = self._misfit(file)
-                if found is not None:
-                    return found
+                if (wrong := self._wrong_header(file)) is not None:
+                    return wrong
                 samples: Array = file.read(dtype=self.dtype)
                 # The header of a compressed stream only estimates the number of samples.
                 if len(samples) < file.frames and file.format in ("FLAC", "WAV", "AIFF"):
                     return self._cut_off(f"{len(samples):,}", f"{file.frames:,} samples")
         except (soundfile.LibsndfileError, RuntimeError) as error:
-            return caused(
-                error, "audio", "a recording", f"{len(data):,} bytes that start with {data[:8]!r}"
-            )
+            return _undecodable("audio", "a recording", data, error)
         return samples
 
-    def _misfit(self, file: "soundfile.SoundFile") -> InvalidValue | None:
+    def _wrong_header(self, file: "soundfile.SoundFile") -> InvalidValue | None:
         if file.samplerate != self.sample_rate:
             expected = f"{self.sample_rate:,} samples per second"
             return InvalidValue("audio", expected, f"{file.samplerate:,}")
@@ -291,15 +291,6 @@ def video_folder(
     )
 
 
-class Frames(list[bytes]):
-    """The frames of a video, each an encoded image."""
-
-    @property
-    def nbytes(self) -> int:
-        """Their total size in bytes."""
-        return sum(map(len, self))
-
-
 @dataclass(frozen=True)
 class _VideoDecoder:
     every: int
@@ -307,12 +298,12 @@ class _VideoDecoder:
     shortest_side: int | None
     max_pixels: int
 
-    def __call__(self, data: bytes) -> Frames | InvalidValue:
+    def __call__(self, data: bytes) -> list[bytes] | InvalidValue:
         import av
 
         if not data:
             return InvalidValue("video", "a video", "an empty file")
-        frames = Frames()
+        frames: list[bytes] = []
         try:
             with av.open(io.BytesIO(data)) as video:
                 if not video.streams.video:
@@ -320,9 +311,8 @@ class _VideoDecoder:
                 stream = video.streams.video[0]
                 if stream.width * stream.height > self.max_pixels:
                     found = f"{stream.width:,} x {stream.height:,} pixels"
-                    return InvalidValue(
-                        "video", f"frames of at most {self.max_pixels:,} pixels", found
-                    )
+                    expected = f"frames of at most {self.max_pixels:,} pixels"
+                    return InvalidValue("video", expected, found)
                 for number, frame in enumerate(video.decode(stream)):
                     if number % self.every:
                         continue
@@ -330,8 +320,7 @@ class _VideoDecoder:
                         return InvalidValue("video", f"at most {self.max_frames:,} frames", "more")
                     frames.append(self._file(frame.to_image()))
         except (av.error.FFmpegError, OSError, ValueError) as error:
-            found = f"{len(data):,} bytes that start with {data[:8]!r}"
-            return caused(error, "video", "a video", found)
+            return _undecodable("video", "a video", data, error)
         return frames or InvalidValue("video", "a video", "a file without frames")
 
     def _file(self, image: "PIL.Image.Image") -> bytes:

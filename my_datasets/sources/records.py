@@ -12,8 +12,8 @@ import pyarrow as pa
 from my_datasets.building.units import InvalidValue
 from my_datasets.errors import SourceError
 from my_datasets.records import tfrecord
-from my_datasets.sources.files.file import SourceFile
-from my_datasets.sources.files.folders import Where, files
+from my_datasets.sources.file import SourceFile
+from my_datasets.sources.folders import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import Rows, check_key, stored_schema
 
@@ -76,12 +76,10 @@ def _inferred_schema(file: SourceFile) -> pa.Schema:
             f"{file} has no features in its first {count} records.",
             fix="check that these are tf.Examples, or name the columns",
         )
-    return pa.schema(
-        [
-            (name, kinds[name] if single[name] == count else pa.list_(kinds[name]))
-            for name in sorted(kinds)
-        ]
-    )
+    for name, number in single.items():
+        if number < count:
+            kinds[name] = pa.list_(kinds[name])
+    return pa.schema(sorted(kinds.items()))
 
 
 @dataclass(frozen=True)
@@ -109,9 +107,9 @@ class _Reader:
         keys = file.row_keys(first, len(rows))
         try:
             arrays = [self._column(field, rows) for field in self.schema]
-        except InvalidValue as misfit:
+        except InvalidValue as invalid:
             if len(rows) == 1:
-                yield keys[0].as_py(), misfit
+                yield keys[0].as_py(), invalid
                 return
             for i, row in enumerate(rows):
                 yield from self._batches(file, first + i, [row])
@@ -148,11 +146,7 @@ def _list_of(kind: pa.DataType) -> str:
 
 
 def examples(file: SourceFile) -> Iterator[tuple[int, "example_pb2.Example"]]:
-    """Yields each record's size in bytes, and its `tf.Example`.
-
-    Raises:
-      SourceError: The file is corrupt, or contains other messages.
-    """
+    """Yields each record's size in bytes, and its `tf.Example`."""
     from google.protobuf.message import DecodeError
     from tensorflow.core.example import example_pb2
 

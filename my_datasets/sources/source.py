@@ -12,13 +12,13 @@ from my_datasets.building.units import Generator, InvalidValue, Units
 from my_datasets.errors import SourceError
 from my_datasets.records import shuffle_order
 from my_datasets.sources import splitting
-from my_datasets.sources.types import Rows, check_columns, with_nulls
+from my_datasets.sources.types import Rows, check_columns, features_of, with_nulls
 
 if TYPE_CHECKING:
     import tensorflow_datasets as tfds
 
 # How many rows of a mapped source are read to infer its columns.
-_LOOKED_AT = 1000
+_SAMPLE = 1000
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,6 @@ class Source(Units):
           labels: The columns that are class labels, with the names of the classes.
           optional: The columns in which nulls are allowed; None for those in `nullable`.
         """
-        from my_datasets.sources.types import features_of
-
         chosen = self.nullable if optional is None else frozenset(optional)
         return features_of(self.schema, labels or {}, chosen, self.special)
 
@@ -67,8 +65,9 @@ class Source(Units):
         batches: list[pa.RecordBatch] = []
         for _, batch in self:
             if isinstance(batch, pa.RecordBatch):
-                batches.append(batch.slice(0, rows - sum(found.num_rows for found in batches)))
-                if sum(found.num_rows for found in batches) >= rows:
+                batches.append(batch.slice(0, rows))
+                rows -= batches[-1].num_rows
+                if rows <= 0:
                     break
         return pa.Table.from_batches(batches, batches[0].schema if batches else self.schema)
 
@@ -82,14 +81,16 @@ class Source(Units):
         Raises:
           SourceError: There is no such column.
         """
-        wanted = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
-        check_columns(wanted.values(), self.schema.names, "The source")
-        schema = pa.schema([self.schema.field(old).with_name(new) for new, old in wanted.items()])
-        nullable = frozenset(new for new, old in wanted.items() if old in self.nullable)
-        special = {new: self.special[old] for new, old in wanted.items() if old in self.special}
-        picked = self._with(functools.partial(_picked, columns=wanted), schema, nullable)
-        declared = splitting.renamed(self.declared, wanted)
-        return dataclasses.replace(picked, special=special, declared=declared)
+        names = dict(columns) if isinstance(columns, Mapping) else {name: name for name in columns}
+        check_columns(names.values(), self.schema.names, "The source")
+        return dataclasses.replace(
+            self,
+            generate=_Mapped(self.generate, functools.partial(_picked, columns=names)),
+            schema=pa.schema([self.schema.field(old).with_name(new) for new, old in names.items()]),
+            nullable=frozenset(new for new, old in names.items() if old in self.nullable),
+            special={new: self.special[old] for new, old in names.items() if old in self.special},
+            declared=splitting.renamed(self.declared, names),
+        )
 
     def split(
         self,
@@ -120,11 +121,6 @@ class Source(Units):
             with the same salt.
         """
         cuts = splitting.cuts(parts)
-        # The cuts depend on the order of the parts, which a JSON object may not preserve.
-        rule = {
-            "parts": dict(parts), "order": list(parts), "group": group, "stratify": stratify,
-            "salt": salt,
-        }  # fmt: skip
         if group is not None and stratify is not None:
             raise SourceError(
                 f"A split cannot be grouped by {group!r} and stratified by {stratify!r}.",
@@ -138,24 +134,24 @@ class Source(Units):
                 "With the same hashes, all of its rows could end up in one split",
                 fix=f"pass another one, such as salt={salt + 'again'!r}",
             )
+        rules: dict[str, splitting.Rule]
         if stratify is None:
-            return {
-                name: self._part(
-                    splitting.Between(salt, *cut, group), [group], {**rule, "part": name}
-                )
-                for name, cut in cuts.items()
+            self._require_single(group)
+            rules = {name: splitting.Between(salt, *cut, group) for name, cut in cuts.items()}
+        else:
+            self._require_single(stratify)
+            bounds = splitting.strata(lambda: self._keys_and(stratify), parts, salt)
+            first = next(iter(parts))
+            rules = {
+                name: splitting.Stratum(salt, stratify, bounds[name], name == first)
+                for name in parts
             }
-        self._require_single([stratify])
-        bounds = splitting.strata(lambda: self._keys_and(stratify), parts, salt)
-        first = next(iter(parts))
-        return {
-            name: self._part(
-                splitting.Stratum(salt, stratify, bounds[name], name == first),
-                [stratify],
-                {**rule, "part": name},
-            )
-            for name in parts
-        }
+        # The cuts depend on the order of the parts, which a JSON object may not preserve.
+        declared = {
+            "parts": dict(parts), "order": list(parts), "group": group, "stratify": stratify,
+            "salt": salt,
+        }  # fmt: skip
+        return self._parts(rules, declared)
 
     def folds(
         self, number: int, *, group: str | None = None, salt: str = ""
@@ -185,28 +181,34 @@ class Source(Units):
         Raises:
           SourceError: There is no such column, or a value is in two splits.
         """
-        rule = {"column": column, "groups": {name: list(some) for name, some in groups.items()}}
+        rules = splitting.named(column, groups)
+        self._require_single(column)
+        values = {name: list(some) for name, some in groups.items()}
+        return self._parts(rules, {"column": column, "groups": values})
+
+    def _parts(
+        self, rules: Mapping[str, splitting.Rule], declared: Mapping[str, object]
+    ) -> dict[str, "Source"]:
         return {
-            name: self._part(chosen, [column], {**rule, "part": name})
-            for name, chosen in splitting.named(column, groups).items()
+            name: dataclasses.replace(
+                self,
+                generate=splitting.SplitPart(self.generate, rule),
+                declared={**declared, "part": name},
+            )
+            for name, rule in rules.items()
         }
 
-    def _part(
-        self, rule: "splitting.Rule", columns: Sequence[str | None], declared: Mapping[str, object]
-    ) -> "Source":
-        self._require_single([name for name in columns if name is not None])
-        generate = splitting.SplitPart(self.generate, rule)
-        return dataclasses.replace(self, generate=generate, declared=declared)
-
-    def _require_single(self, columns: Sequence[str]) -> None:
-        check_columns(columns, self.schema.names, "The source")
-        for name in columns:
-            if pa.types.is_nested(self.schema.field(name).type):
-                raise SourceError(
-                    f"Rows cannot be split by {name!r}, which contains lists or structs.",
-                    f"Found: {self.schema.field(name).type}",
-                    fix="choose a column of single values",
-                )
+    def _require_single(self, column: str | None) -> None:
+        if column is None:
+            return
+        check_columns([column], self.schema.names, "The source")
+        kind = self.schema.field(column).type
+        if pa.types.is_nested(kind):
+            raise SourceError(
+                f"Rows cannot be split by {column!r}, which contains lists or structs.",
+                f"Found: {kind}",
+                fix="choose a column of single values",
+            )
 
     def _keys_and(self, column: str) -> Iterator[tuple[pa.LargeBinaryArray, pa.Array]]:
         for keys, batch in self:
@@ -221,8 +223,8 @@ class Source(Units):
           function: Returns a record batch with the same number of rows. It runs in the build
             processes.
         """
-        mapped = self._with(function, self.schema, self.nullable)
-        sample = mapped.head(_LOOKED_AT)
+        mapped = dataclasses.replace(self, generate=_Mapped(self.generate, function))
+        sample = mapped.head(_SAMPLE)
         nullable = self.nullable & set(sample.column_names) | with_nulls(sample)
         same = {
             name: feature
@@ -231,15 +233,6 @@ class Source(Units):
             and sample.schema.field(name).type == self.schema.field(name).type
         }
         return dataclasses.replace(mapped, schema=sample.schema, nullable=nullable, special=same)
-
-    def _with(
-        self,
-        function: Callable[[pa.RecordBatch], pa.RecordBatch],
-        schema: pa.Schema,
-        nullable: frozenset[str],
-    ) -> "Source":
-        generate = _Mapped(self.generate, function)
-        return dataclasses.replace(self, generate=generate, schema=schema, nullable=nullable)
 
 
 def _picked(batch: pa.RecordBatch, columns: Mapping[str, str]) -> pa.RecordBatch:

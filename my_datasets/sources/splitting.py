@@ -17,7 +17,7 @@ from my_datasets.sources.types import Rows
 
 Mask = npt.NDArray[np.bool_]
 # Positions of rows on a line of 64-bit numbers.
-Places = npt.NDArray[np.uint64]
+Positions = npt.NDArray[np.uint64]
 _SALT = "my_datasets split "
 _WHOLE = 1 << 64
 
@@ -37,7 +37,7 @@ class SplitPart:
     """The rows of a source that belong to one split."""
 
     generate: Generator
-    rule: "Rule"
+    rule: Rule
 
     def __call__(self, item: object) -> Iterator[Rows]:
         """Yields the selected rows of a unit."""
@@ -55,55 +55,42 @@ class SplitPart:
 
 @dataclass(frozen=True)
 class Between:
-    """Selects rows by the position of their keys, or of their groups.
+    """Selects rows by the position of their keys, or of their groups."""
 
-    Attributes:
-      salt: A different text gives a different assignment.
-      first: The first position.
-      end: The position after the last.
-      group: The column whose values stay together; None to use the keys.
-    """
-
-    salt: str
-    first: int
-    end: int
-    group: str | None = None
+    salt: str  # a different text gives a different assignment
+    first: int  # the first position
+    end: int  # the position after the last
+    group: str | None = None  # the column whose values stay together; None to use the keys
 
     def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:
         """Returns a mask of the rows that belong to the split."""
         texts = keys if self.group is None else _texts(batch.column(self.group))
-        return self._within(hash_positions(self.salt, texts))
+        return self.within(salted_md5(self.salt, texts)[0])
 
     def has_key(self, key: object) -> bool:
         """Returns whether an unreadable row with this key belongs to the split."""
         if self.group is not None:
             return self.first == 0
-        return bool(self._within(hash_positions(self.salt, shuffle_order.key_array([key])))[0])
+        return bool(self.within(salted_md5(self.salt, shuffle_order.key_array([key]))[0])[0])
 
-    def _within(self, found: Places) -> Mask:
+    def within(self, positions: Positions) -> Mask:
+        """Returns a mask of the positions from `first` up to `end`."""
+        if self.first >= self.end:
+            return np.zeros(len(positions), np.bool_)
         # 2**64 does not fit into uint64, and no position reaches it.
-        at_least = found >= np.uint64(self.first) if self.first < _WHOLE else np.zeros_like(found)
-        mask: Mask = at_least.astype(np.bool_)
-        if self.end < _WHOLE:
-            mask &= found < np.uint64(self.end)
+        last = np.uint64(self.end - 1)
+        mask: Mask = (positions >= np.uint64(self.first)) & (positions <= last)
         return mask
 
 
 @dataclass(frozen=True)
 class Stratum:
-    """Selects an exact share of the rows of each class.
+    """Selects an exact share of the rows of each class."""
 
-    Attributes:
-      salt: A different text gives a different assignment.
-      column: The column of the classes.
-      bounds: The first position and the position after the last, for each class.
-      takes_unread: Whether unreadable rows belong to the split.
-    """
-
-    salt: str
-    column: str
-    bounds: Mapping[str, tuple[int, int]]
-    takes_unread: bool
+    salt: str  # a different text gives a different assignment
+    column: str  # of the classes
+    bounds: Mapping[str, tuple[int, int]]  # of positions, for each class
+    takes_unread: bool  # whether unreadable rows belong to the split
 
     def __call__(self, keys: pa.LargeBinaryArray, batch: pa.RecordBatch) -> Mask:
         """Returns a mask of the rows that belong to the split.
@@ -111,8 +98,8 @@ class Stratum:
         Raises:
           SourceError: A row has a class that no row had when the split was computed.
         """
-        found = hash_positions(self.salt, keys)
-        mask = np.zeros(len(found), np.bool_)
+        positions = salted_md5(self.salt, keys)[0]
+        mask = np.zeros(len(positions), np.bool_)
         for name, rows in _classes(batch.column(self.column)):
             if name not in self.bounds:
                 raise SourceError(
@@ -121,7 +108,7 @@ class Stratum:
                     f"Classes then: {', '.join(sorted(self.bounds))}",
                     fix="the data changed while it was read; run the build again",
                 )
-            mask |= rows & Between(self.salt, *self.bounds[name])._within(found)
+            mask |= rows & Between(self.salt, *self.bounds[name]).within(positions)
         return mask
 
     def has_key(self, _key: object) -> bool:
@@ -149,21 +136,16 @@ class ValueRule:
         return self.takes_unread
 
 
-def hash_positions(salt: str, texts: pa.LargeBinaryArray) -> Places:
-    """Returns the position of each text: the upper half of the MD5 of the salt and the text."""
-    return salted_md5(salt, texts)[0]
-
-
 def salted_md5(salt: str, texts: pa.LargeBinaryArray) -> shuffle_order.Hashes:
-    """Returns both halves of those MD5s; each uint64 of shape [n]."""
+    """Returns both halves of the MD5s of the salt and each text; uint64 of shape [n].
+
+    The upper half, which comes first, is the position of the text.
+    """
     return shuffle_order.hash_keys(_SALT + salt, texts)
 
 
 def cuts(parts: Mapping[str, float]) -> dict[str, tuple[int, int]]:
-    """Returns where each part begins and ends, from 0 to 2**64.
-
-    Args:
-      parts: Each part's share of the rows, from 0 to 1, by name.
+    """Returns where each part begins and ends, from 0 to 2**64, given its share from 0 to 1.
 
     Raises:
       SourceError: The shares are invalid.
@@ -175,15 +157,13 @@ def cuts(parts: Mapping[str, float]) -> dict[str, tuple[int, int]]:
             "Expected shares above 0 that add up to 1, or to less to leave some rows out",
             fix="for example, {'train': 0.8, 'test': 0.2}",
         )
-    ends, reached = {}, 0.0
-    begin = 0
+    bounds, reached, begin = {}, 0.0, 0
     for name, share in parts.items():
         reached += share
-        is_all = reached > 1 - 1e-9
-        end = _WHOLE if is_all else int(reached * _WHOLE)
-        ends[name] = (begin, end)
+        end = _WHOLE if reached > 1 - 1e-9 else int(reached * _WHOLE)
+        bounds[name] = (begin, end)
         begin = end
-    return ends
+    return bounds
 
 
 def renamed(declared: Mapping[str, object], columns: Mapping[str, str]) -> dict[str, object]:
@@ -210,17 +190,13 @@ def strata(
 ) -> dict[str, dict[str, tuple[int, int]]]:
     """Returns each class's bounds in each part, so that each part gets its share of every class.
 
-    Args:
-      read: Yields the keys and the classes of all rows.
-      parts: Each part's share, by name.
-      salt: A different text gives a different assignment.
+    `read` yields the keys and the classes of all rows.
     """
-    cuts(parts)
-    found: dict[str, list[Places]] = {}
+    found: dict[str, list[Positions]] = {}
     for keys, classes in read():
-        at = hash_positions(salt, keys)
+        positions = salted_md5(salt, keys)[0]
         for name, rows in _classes(classes):
-            found.setdefault(name, []).append(at[rows])
+            found.setdefault(name, []).append(positions[rows])
     bounds: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in parts}
     for value, some in found.items():
         ordered = np.sort(np.concatenate(some))

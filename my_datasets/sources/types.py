@@ -27,12 +27,8 @@ def stored_type(kind: pa.DataType, column: str) -> pa.DataType:
     Dates and times become their integer representation in Arrow, decimals become texts, so that no
     digit is lost, and dictionaries become their values.
 
-    Args:
-      kind: The type.
-      column: The column's name, for error messages.
-
     Raises:
-      SourceError: TFDS has no feature for it.
+      SourceError: TFDS has no feature for it; `column` is its name.
     """
     simple = _simple(kind)
     if simple is not None:
@@ -100,18 +96,12 @@ def stored(batch: pa.RecordBatch | pa.Table, schema: pa.Schema) -> pa.RecordBatc
 
 def with_nulls(rows: pa.RecordBatch | pa.Table) -> frozenset[str]:
     """Returns the columns that contain nulls."""
-    return frozenset(
-        name for name, column in zip(rows.schema.names, rows.columns, strict=True)
-        if column.null_count
-    )  # fmt: skip
+    columns = zip(rows.schema.names, rows.columns, strict=True)
+    return frozenset(name for name, column in columns if column.null_count)
 
 
 def check_key(key: str | None, schema: pa.Schema, where: object) -> None:
-    """Checks that the key column exists; None needs no column.
-
-    Raises:
-      SourceError: It does not exist.
-    """
+    """Raises `SourceError` if there is no such key column; None needs no column."""
     if key is not None and key not in schema.names:
         raise SourceError(
             f"{where} has no column {key!r} for the keys.",
@@ -121,14 +111,10 @@ def check_key(key: str | None, schema: pa.Schema, where: object) -> None:
 
 
 def check_columns(
-    wanted: Iterable[str], names: Sequence[str], where: object, fix: str = "choose from those"
+    columns: Iterable[str], names: Sequence[str], where: object, fix: str = "choose from those"
 ) -> None:
-    """Checks that columns exist.
-
-    Raises:
-      SourceError: One of them does not exist.
-    """
-    missing = sorted(set(wanted) - set(names))
+    """Raises `SourceError` if one of the columns does not exist."""
+    missing = sorted(set(columns) - set(names))
     if missing:
         raise SourceError(
             f"{where} has no column {', '.join(map(repr, missing))}.",
@@ -138,13 +124,8 @@ def check_columns(
 
 
 def check_names(names: Iterable[str], where: object = "The source") -> None:
-    """Checks that the columns are valid for a dataset.
-
-    Raises:
-      SourceError: There are too many, two have the same name, or a name is empty.
-    """
+    """Raises `SourceError` if there are too many columns, or a name is empty or occurs twice."""
     names = list(names)
-    found = ""
     if len(names) > MOST_COLUMNS:
         found = f"{len(names):,} columns"
         fix = f"check the delimiter; at most {MOST_COLUMNS:,} columns are supported"
@@ -155,15 +136,16 @@ def check_names(names: Iterable[str], where: object = "The source") -> None:
     elif "" in names:
         found = f"a column without a name, number {names.index('') + 1} of {len(names)}"
         fix = "name it; for a text file, pass the names with columns=[...]"
-    if found:
-        raise SourceError(f"{where} has {found}.", fix=fix)
+    else:
+        return
+    raise SourceError(f"{where} has {found}.", fix=fix)
 
 
 def features_of(
     schema: pa.Schema,
     labels: Mapping[str, Sequence[str]],
-    optional: Collection[str] = (),
-    special: Mapping[str, Callable[[], tfds.features.FeatureConnector]] | None = None,
+    optional: Collection[str],
+    special: Mapping[str, Callable[[], tfds.features.FeatureConnector]],
 ) -> tfds.features.FeaturesDict:
     """Returns features that can represent all values of the columns.
 
@@ -179,7 +161,7 @@ def features_of(
     """
     check_columns({*labels, *optional}, schema.names, "The source")
     made = {name: tfds.features.ClassLabel(names=list(names)) for name, names in labels.items()}
-    for name, feature in (special or {}).items():
+    for name, feature in special.items():
         made.setdefault(name, feature())
     return tfds.features.FeaturesDict(
         {
@@ -191,12 +173,7 @@ def features_of(
 
 
 def feature_of(kind: pa.DataType, *, optional: bool = False) -> tfds.features.FeatureConnector:
-    """Returns the feature for a stored type.
-
-    Args:
-      kind: The type.
-      optional: Whether to allow nulls, if TFDS supports them for this type.
-    """
+    """Returns the feature for a stored type; `optional` allows nulls if TFDS supports them."""
     if pa.types.is_string(kind) or pa.types.is_large_string(kind):
         # Text does not record in the metadata that it is optional, so nulls could not be read back.
         return tfds.features.Scalar(np.str_, optional=True) if optional else tfds.features.Text()

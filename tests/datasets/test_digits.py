@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets import errors, resources
-from my_datasets.builders import download_manager, refusals
+from my_datasets.builders import base, download_manager
 from my_datasets.datasets.digits import digits_dataset_builder
 
 
@@ -61,7 +61,7 @@ def test_a_changed_source_file_is_an_error_and_builds_nothing(tmp_path, monkeypa
     source = Path(digits_dataset_builder.__file__)
     copy = shutil.copytree(source.parent, tmp_path / "digits")
     (copy / "digits.csv.gz").write_bytes(gzip.compress(b"0," * 64 + b"0\n"))
-    monkeypatch.setattr(refusals, "source_file", lambda cls: copy / source.name)
+    monkeypatch.setattr(base, "source_file", lambda cls: copy / source.name)
     monkeypatch.setattr(resources, "is_packaged", lambda source: True)
     builder = digits_dataset_builder.Builder(data_dir=tmp_path / "data")
     with pytest.raises(errors.ChecksumError, match=r"Expected by .*digits.tsv: 57523 bytes"):

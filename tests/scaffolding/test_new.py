@@ -22,8 +22,7 @@ from tensorflow.core.example import example_pb2
 from my_datasets.checking.checker import check
 from my_datasets.cli.main import cli
 from my_datasets.records import tfrecord
-from my_datasets.scaffolding.inspection import inspect
-from my_datasets.scaffolding.personal_data import looks_personal, scrambled
+from my_datasets.scaffolding.inspection import inspect, looks_personal, scrambled
 from tests.checking.forked import Forked
 from tests.datasets.archives import film, photograph, wave
 from tests.downloads.server import serving

@@ -13,8 +13,8 @@ import pytest
 
 from my_datasets import sources
 from my_datasets.errors import SourceError
-from my_datasets.sources.files import archives
-from my_datasets.sources.files.folders import files
+from my_datasets.sources import archives
+from my_datasets.sources.folders import files
 from tests.sources.reading import misfit, rows_of
 
 TABLE = pa.table({"n": [1, 2, 3]})

@@ -10,7 +10,7 @@ import tensorflow_datasets as tfds
 import my_datasets
 from my_datasets import sources
 from my_datasets.errors import BuilderError, ExampleError
-from my_datasets.sources.tables import text_rows
+from my_datasets.sources import text_rows
 
 
 def builder_of(source, tmp_path, **features):

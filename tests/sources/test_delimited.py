@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from my_datasets import sources
 from my_datasets.errors import SourceError
-from my_datasets.sources.files import file as seekable
-from my_datasets.sources.files.folders import files
-from my_datasets.sources.tables import text_rows
+from my_datasets.sources import file as seekable
+from my_datasets.sources import text_rows
+from my_datasets.sources.folders import files
 from tests.sources.reading import misfit, rows_of, strings
 
 # No lone carriage returns: to pyarrow they end a row, as a newline does.
@@ -91,7 +91,7 @@ def test_a_large_compressed_file_has_many_parts(compressed, tmp_path, monkeypatc
     with context.Pool(2) as pool:
         counts = pool.map(functools.partial(_count, parts), parts.items)
     assert sum(counts) == 200_000
-    monkeypatch.setattr(seekable, "_notes", {})
+    monkeypatch.setattr(seekable, "_indexes", {})
     seekable.close()
     assert rows_of(parts)[0] == rows_of(whole)[0]
 
@@ -181,9 +181,9 @@ def test_rows_that_cannot_be_read_are_told_one_by_one(tmp_path, monkeypatch, pie
 
 
 def test_a_later_value_of_another_type_names_the_guess(tmp_path, monkeypatch):
-    from my_datasets.sources.tables import delimited
+    from my_datasets.sources import text_formats
 
-    monkeypatch.setattr(delimited, "_SAMPLE", 8)
+    monkeypatch.setattr(text_formats, "_SAMPLE", 8)
     path = tmp_path / "file.csv"
     path.write_text("id,x\n1,1\n2,2\n3,2.5\n", "utf-8")
     _, misfits = rows_of(sources.csv(path))

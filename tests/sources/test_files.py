@@ -7,7 +7,7 @@ import pytest
 
 from my_datasets import sources
 from my_datasets.errors import SourceError
-from my_datasets.sources.files.folders import files
+from my_datasets.sources.folders import files
 from tests.sources.reading import rows_of
 
 

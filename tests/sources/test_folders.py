@@ -9,7 +9,7 @@ import pytest
 
 from my_datasets import sources
 from my_datasets.errors import SourceError
-from my_datasets.sources.files import folders
+from my_datasets.sources import folders
 from tests.sources.reading import misfit, rows_of
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from my_datasets import sources
 from my_datasets.errors import SourceError
-from my_datasets.sources.tables import line_formats, text_rows
+from my_datasets.sources import text_formats, text_rows
 from tests.sources.reading import misfit, rows_of
 
 OBJECTS = st.fixed_dictionaries(
@@ -38,7 +38,7 @@ def test_objects_are_those_that_were_written(tmp_path_factory, objects, piece):
 
 
 def test_lines_that_cannot_be_read_are_told_one_by_one(tmp_path, monkeypatch):
-    monkeypatch.setattr(line_formats, "_SAMPLE", 10)
+    monkeypatch.setattr(text_formats, "_SAMPLE", 10)
     path = tmp_path / "file.jsonl"
     lines = ['{"a": 1, "b": "x"}', '{"a": "no", "b": "x"}', "[1]", '{"a": 2}', '{"a": 3, "c": 1}',
              '{"a": 4, "b"', '{"a": 5, "b": "y"}']  # fmt: skip

@@ -13,8 +13,7 @@ import my_datasets
 from my_datasets import sources
 from my_datasets.building.options import BuildOptions
 from my_datasets.errors import SourceError
-from my_datasets.sources.files import file
-from my_datasets.sources.tables import text_rows
+from my_datasets.sources import file, text_rows
 from tests import servers
 from tests.datasets.archives import photograph, zipped
 from tests.sources.reading import rows_of

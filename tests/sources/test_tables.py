@@ -13,7 +13,7 @@ import pytest
 
 from my_datasets import sources
 from my_datasets.errors import SourceError
-from my_datasets.sources.tables import columnar
+from my_datasets.sources import columnar
 from tests.sources.reading import rows_of
 
 TABLE = pa.table(

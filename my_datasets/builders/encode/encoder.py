@@ -6,22 +6,29 @@ connector and serialiser one at a time, so everything TFDS accepts is accepted, 
 same content.
 """
 
+import itertools
 from collections.abc import Collection, Iterator
 
 import numpy as np
 import pyarrow as pa
 import tensorflow_datasets as tfds
 
-from my_datasets.builders.encode.column import ColumnEncoder, Values, is_constant
+from my_datasets.builders.encode.column import (
+    ColumnEncoder,
+    Values,
+    is_constant,
+    located,
+    raise_if_not_of_the_example,
+)
 from my_datasets.builders.encode.media_columns import AudioEncoder, ImageEncoder
-from my_datasets.builders.encode.nested_columns import ListEncoder, OptionalEncoder
 from my_datasets.builders.encode.scalar_columns import (
     LabelEncoder,
+    ListEncoder,
     NumberEncoder,
+    OptionalEncoder,
     TextEncoder,
     is_text,
 )
-from my_datasets.builders.encode.validation_errors import located, raise_if_not_of_the_example
 from my_datasets.building.units import InvalidValue
 from my_datasets.records import tfrecord
 from my_datasets.records.tf_example import encoding
@@ -48,11 +55,10 @@ def columns_of(features: tfds.features.FeatureConnector) -> dict[str, ColumnEnco
         for name, feature in features.items()
         for key in _entry_names(name, feature.get_serialized_info())
     )
-    order = [name for _, name in owners]
-    together = [name for i, name in enumerate(order) if i == 0 or order[i - 1] != name]
-    if len(together) != len(set(together)) or len(together) != len(features):
+    names = [name for name, _ in itertools.groupby(name for _, name in owners)]
+    if not len(names) == len(set(names)) == len(features):
         return None
-    return {name: _column(name, features[name]) for name in together}
+    return {name: _column(name, features[name]) for name in names}
 
 
 def _entry_names(
@@ -172,8 +178,8 @@ class ExampleEncoder:
         for name, column in self._columns.items():
             try:
                 column.encode([item[name]])
-            except InvalidValue as misfit:
-                return misfit
+            except InvalidValue as invalid:
+                return invalid
             except Exception as its_error:
                 return located(column.feature, item[name], its_error, name)
         return located(self._features, item, error)
@@ -211,9 +217,8 @@ class ExampleEncoder:
                 raise
             except Exception as error:
                 raise_if_not_of_the_example(error, name)
-                raise InvalidValue(
-                    name, repr(column.feature), f"a column of {array.type}"
-                ) from error
+                found = f"a column of {array.type}"
+                raise InvalidValue(name, repr(column.feature), found) from error
         return _framed(pieces, batch.num_rows)
 
 

@@ -7,10 +7,11 @@ images together.
 """
 
 import contextlib
+import itertools
 import os
 import struct
 import zlib
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -108,9 +109,9 @@ class ImageEncoder(ColumnEncoder):
     def own(self, value: object) -> object:
         if type(value) is np.ndarray:
             return value.copy()
-        if isinstance(value, (str, os.PathLike)) and "://" not in os.fspath(value):
+        if _is_path(value):
             with contextlib.suppress(FileNotFoundError):
-                return _contents(os.fspath(value))
+                return _contents(value)
         return value if type(value) is bytes else super().own(value)
 
     def encode(self, values: Values) -> list[Piece]:
@@ -140,32 +141,18 @@ class ImageEncoder(ColumnEncoder):
 
     def _as_files(self, values: Values) -> list[Any]:
         """Returns arrays and paths as the bytes of image files; leaves other values to TFDS."""
-        files: list[Any] = [
-            _contents(os.fspath(value))
-            if isinstance(value, (str, os.PathLike)) and "://" not in os.fspath(value)
-            else value
-            for value in values
-        ]
-        begin = 0
-        while begin < len(files):
-            if not self._becomes_png(files[begin]):
-                begin += 1
-                continue
-            end = begin + 1  # consecutive images of the same size are encoded together
-            while (
-                end < len(files)
-                and self._becomes_png(files[end])
-                and files[end].shape == files[begin].shape
-            ):
-                end += 1
-            files[begin:end] = encode_png(np.stack(files[begin:end]))
-            begin = end
+        given = (_contents(value) if _is_path(value) else value for value in values)
+        files: list[Any] = []
+        # Consecutive images of the same size are encoded together.
+        for shape, group in itertools.groupby(given, self._png_shape):
+            same = list(group)
+            files += same if shape is None else encode_png(np.stack(same))
         return files
 
-    def _becomes_png(self, value: object) -> bool:
-        """Returns whether a value is an array that fits the feature and is not to become a JPEG."""
+    def _png_shape(self, value: object) -> tuple[int, ...] | None:
+        """Returns the shape of an array that fits the feature and is not to become a JPEG."""
         shape, dtype = self.feature.shape, self.feature.np_dtype
-        return (
+        fits = (
             type(value) is np.ndarray
             and self.feature.encoding_format != "jpeg"
             and dtype in (np.uint8, np.uint16)
@@ -173,13 +160,18 @@ class ImageEncoder(ColumnEncoder):
             and len(value.shape) == len(shape) == len("hwc")
             and 0 not in value.shape
             and value.shape[2] in PNG_CHANNELS
-            and all(want in (None, got) for want, got in zip(shape, value.shape, strict=True))
+            and all(side in (None, found) for side, found in zip(shape, value.shape, strict=True))
         )
+        return value.shape if fits else None
 
 
-def _contents(path: str) -> bytes:
+def _contents(path: str | os.PathLike[str]) -> bytes:
     with open(path, "rb") as file:
         return file.read()
+
+
+def _is_path(value: object) -> TypeGuard[str | os.PathLike[str]]:
+    return isinstance(value, (str, os.PathLike)) and "://" not in os.fspath(value)
 
 
 class AudioEncoder(NumberEncoder):

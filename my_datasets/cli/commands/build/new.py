@@ -77,9 +77,8 @@ def command(
     Example: my-datasets new titanic --from titanic.csv --label survived --package ours --yes
     """
     output.quiet_tensorflow()
-    from my_datasets.scaffolding import project
     from my_datasets.scaffolding.code import SplitCode
-    from my_datasets.scaffolding.scaffold import inspect_raw_data, scaffold
+    from my_datasets.scaffolding.scaffold import dataset_paths, inspect_raw_data, scaffold
 
     if folds and (split or stratify):
         raise click.UsageError("--folds cannot be combined with --split or --stratify.")
@@ -87,7 +86,7 @@ def command(
         raise click.UsageError(
             "--group and --stratify need shares, such as --split train=0.8,test=0.2"
         )
-    project.places(name, package)
+    dataset_paths(name, package)
     scratch = context.with_resource(tempfile.TemporaryDirectory())
     column = split if isinstance(split, str) else None
     found, local, fetched = inspect_raw_data(

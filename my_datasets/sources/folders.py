@@ -11,7 +11,7 @@ import os
 import posixpath
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,9 +19,10 @@ import pyarrow.fs as pafs
 import tensorflow_datasets as tfds
 
 from my_datasets.building.units import InvalidValue
+from my_datasets.core.arrays import Array
 from my_datasets.errors import SourceError
-from my_datasets.sources.files import archives
-from my_datasets.sources.files.file import CODECS, SourceFile
+from my_datasets.sources import archives
+from my_datasets.sources.file import CODECS, SourceFile
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import Rows
 from my_datasets.storage.file_systems import file_system
@@ -50,14 +51,14 @@ def files(where: Where, endings: Iterable[str] = ()) -> list[SourceFile]:
     Raises:
       SourceError: There is no such file, or an archive cannot be read.
     """
-    given = [where] if isinstance(where, (str, os.PathLike)) else list(where)
     endings = tuple(endings)
     found: dict[str, SourceFile] = {}
-    for one in given:
+    for one in [where] if isinstance(where, (str, os.PathLike)) else where:
         text = os.fspath(one)
         archive, inside = archives.split(text)
-        found_at = _in_archive(archive, inside, endings) if archive else _matches(text, endings)
-        matches = list(found_at)
+        matches = list(
+            _in_archive(archive, inside, endings) if archive else _matches(text, endings)
+        )
         if not matches:
             raise SourceError(
                 f"There is no file to read at {text}.",
@@ -67,7 +68,10 @@ def files(where: Where, endings: Iterable[str] = ()) -> list[SourceFile]:
         found.update((file.location, file) for file in matches)
     if len(found) == 1:
         return [dataclasses.replace(file, name="") for file in found.values()]
-    common = len(_common_directory(found))
+    # Locations may be URLs, which os.path.commonpath does not know.
+    parts = zip(*(location.split("/")[:-1] for location in found), strict=False)
+    same = itertools.takewhile(lambda part: len(set(part)) == 1, parts)
+    common = sum(len(part[0]) + 1 for part in same)
     named = [dataclasses.replace(file, name=at[common:]) for at, file in found.items()]
     return sorted(named, key=_order)
 
@@ -111,7 +115,10 @@ def _is_wanted(relative: str, pattern: str | None, endings: tuple[str, ...]) -> 
     """Returns whether a file matches the pattern, or without one, the suffixes."""
     if pattern is not None:
         return fnmatch.fnmatchcase(relative, pattern) and relative.count("/") == pattern.count("/")
-    return not _is_hidden(relative) and _ends(relative, endings)
+    is_hidden = any(part.startswith((".", "_")) for part in relative.split("/"))
+    stem, last = posixpath.splitext(relative.lower())
+    name = stem if last in CODECS else relative.lower()
+    return not is_hidden and (not endings or name.endswith(endings))
 
 
 def _fixed_part(path: str) -> tuple[str, str | None]:
@@ -123,32 +130,10 @@ def _fixed_part(path: str) -> tuple[str, str | None]:
     return path, None
 
 
-def _is_hidden(relative: str) -> bool:
-    return any(part.startswith((".", "_")) for part in relative.split("/"))
-
-
-def _ends(name: str, endings: tuple[str, ...]) -> bool:
-    stem, last = posixpath.splitext(name.lower())
-    return not endings or (stem if last in CODECS else name.lower()).endswith(endings)
-
-
-def _common_directory(locations: Iterable[str]) -> str:
-    """Returns the common directory prefix of all locations, which may be URLs."""
-    parts = zip(*(location.split("/")[:-1] for location in locations), strict=False)
-    common = itertools.takewhile(lambda same: len(set(same)) == 1, parts)
-    return "".join(f"{same[0]}/" for same in common)
-
-
-class InMemory(Protocol):
-    """A decoded value."""
-
-    @property
-    def nbytes(self) -> int:
-        """Its size in memory."""
-
-
+# A file's bytes, a decoded recording, or the encoded frames of a video.
+Value = bytes | Array | list[bytes]
 # Converts a file's bytes to an example's value, or describes what is wrong with them.
-Convert = Callable[[bytes], "bytes | InMemory | InvalidValue"]
+Convert = Callable[[bytes], Value | InvalidValue]
 
 
 def binary_files(
@@ -192,9 +177,7 @@ def folder(
       SourceError: A file is in no directory that could be its class.
     """
     fields = [(column, kind or pa.large_binary()), ("file_name", pa.large_string())]
-    special: dict[str, Callable[[], tfds.features.FeatureConnector]] = (
-        {column: feature} if feature is not None else {}
-    )
+    special = {column: feature} if feature is not None else {}
     if labels:
         classes = [_class_of(file) for file in found]
         if len(found) > 1 and not all(posixpath.dirname(file.name) for file in found):
@@ -218,13 +201,13 @@ class _FileReader:
 
     def __call__(self, group: Sequence[SourceFile]) -> Iterator[Rows]:
         column = self.schema.names[0]
-        rows: list[tuple[SourceFile, bytes | InMemory]] = []
+        rows: list[tuple[SourceFile, Value]] = []
         size = 0
         for file in group:
             key = _name(file)
             if file.size > LARGEST_FILE:
-                found = f"{file.size:,} bytes"
-                yield key, InvalidValue(column, f"at most {LARGEST_FILE:,} bytes", found)
+                expected = f"at most {LARGEST_FILE:,} bytes"
+                yield key, InvalidValue(column, expected, f"{file.size:,} bytes")
                 continue
             try:
                 with file.open() as stream:
@@ -237,23 +220,23 @@ class _FileReader:
                 yield key, value
                 continue
             rows.append((file, value))
-            size += len(value) if isinstance(value, bytes) else value.nbytes
+            if isinstance(value, np.ndarray):
+                size += value.nbytes
+            else:
+                size += len(value) if isinstance(value, bytes) else sum(map(len, value))
             if size >= _BYTES:
                 yield self._batch(rows)
                 rows, size = [], 0
         if rows:
             yield self._batch(rows)
 
-    def _batch(
-        self, rows: list[tuple[SourceFile, bytes | InMemory]]
-    ) -> tuple[pa.Array, pa.RecordBatch]:
+    def _batch(self, rows: list[tuple[SourceFile, Value]]) -> tuple[pa.Array, pa.RecordBatch]:
         names = [_name(file) for file, _ in rows]
         columns: list[list[Any]] = [[value for _, value in rows], names]
         if "label" in self.schema.names:
             columns.append([_class_of(file) for file, _ in rows])
-        keys = pa.array(names)
         arrays = [_column(c, kind) for c, kind in zip(columns, self.schema.types, strict=True)]
-        return keys, pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        return pa.array(names), pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
 
 def _column(values: list[Any], kind: pa.DataType) -> pa.Array:

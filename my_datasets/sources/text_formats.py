@@ -1,23 +1,25 @@
-"""Reads CSV and TSV files with pyarrow."""
+"""Reads text files: CSV and TSV, JSON Lines (both with pyarrow), and plain text."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.csv as pacsv
+import pyarrow.json as pajson
 
 from my_datasets.building.units import InvalidValue
 from my_datasets.errors import SourceError
-from my_datasets.sources.files.file import SourceFile
-from my_datasets.sources.files.folders import Where, files
+from my_datasets.sources import text_rows
+from my_datasets.sources.file import SourceFile
+from my_datasets.sources.folders import Where, files
 from my_datasets.sources.source import Source
-from my_datasets.sources.tables import text_rows
-from my_datasets.sources.tables.text_rows import TextReader, parts_of, shown
+from my_datasets.sources.text_rows import LineRows, shown, text_source
 from my_datasets.sources.types import (
     MOST_COLUMNS,
     check_columns,
+    check_key,
     check_names,
     stored,
     stored_schema,
@@ -68,7 +70,6 @@ def csv(
     """
     nulls = tuple(null_values) if null_values is not None else None
     dialect = _Dialect(delimiter, quote, encoding, nulls)
-    dialect.check()
     found = files(where, (".csv", ".tsv", ".tab"))
     names = list(columns) if columns is not None else _names(found, dialect, skip_rows)
     if columns is not None:
@@ -76,10 +77,9 @@ def csv(
     used = {*(types or {}), *([key] if key is not None else [])}
     check_columns(used, names, found[0], "choose from those, or name them with columns=[...]")
     skip = skip_rows + (columns is None)
-    schema, nullable = _guessed(found[0], names, types or {}, dialect, skip)
-    parser = _Parser(dialect, schema, stored_schema(schema), frozenset(types or {}))
-    reader = TextReader(parser, parser.misfit, key, quote, skip)
-    return Source(reader, parts_of(found, quote=quote, skip=skip), parser.stored, nullable)
+    schema, nullable = _csv_schema(found[0], names, types or {}, dialect, skip)
+    parser = _CsvParser(dialect, schema, stored_schema(schema), frozenset(types or {}))
+    return text_source(found, parser, parser.stored, nullable, key=key, quote=quote, skip=skip)
 
 
 def tsv(where: Where, **options: Any) -> Source:
@@ -96,12 +96,7 @@ class _Dialect:
     encoding: str
     null_values: tuple[str, ...] | None
 
-    def check(self) -> None:
-        """Checks that files in this format can be read.
-
-        Raises:
-          SourceError: They cannot be read.
-        """
+    def __post_init__(self) -> None:
         for name, mark in (("delimiter", self.delimiter), ("quote", self.quote)):
             if mark is not None and not (len(mark) == 1 and mark.isascii()):
                 raise SourceError(
@@ -117,11 +112,7 @@ class _Dialect:
             )
 
     def read(
-        self,
-        data: bytes,
-        names: list[str] | None,
-        types: Mapping[str, pa.DataType],
-        **parse: object,
+        self, data: bytes, names: list[str] | None, types: pa.Schema | None, **parse: object
     ) -> pa.Table:
         """Parses rows; raises `ArrowInvalid`."""
         nulls = {} if self.null_values is None else {"null_values": list(self.null_values)}
@@ -137,32 +128,24 @@ class _Dialect:
                 **parse,
             ),
             convert_options=pacsv.ConvertOptions(
-                column_types=dict(types), strings_can_be_null=bool(nulls), **nulls
+                column_types=types, strings_can_be_null=bool(nulls), **nulls
             ),
         )  # fmt: skip
 
 
 @dataclass(frozen=True)
-class _Parser:
-    """Parses rows to tables.
-
-    Attributes:
-      dialect: The format of the rows.
-      schema: All columns, with the types that pyarrow parses.
-      stored: The same columns, with the types in which they are stored.
-      given: The columns whose types were given rather than inferred.
-    """
+class _CsvParser:
+    """Parses rows to tables."""
 
     dialect: _Dialect
-    schema: pa.Schema
-    stored: pa.Schema
-    given: frozenset[str]
+    schema: pa.Schema  # all columns, with the types that pyarrow parses
+    stored: pa.Schema  # the same, with the types in which they are stored
+    given: frozenset[str]  # the columns whose types were given rather than inferred
 
     def __call__(self, data: bytes) -> pa.Table:
-        types = dict(zip(self.schema.names, self.schema.types, strict=True))
-        return stored(self.dialect.read(data, self.schema.names, types), self.stored)
+        return stored(self.dialect.read(data, self.schema.names, self.schema), self.stored)
 
-    def misfit(self, data: bytes, error: Exception | None, rows: int) -> InvalidValue:
+    def invalid(self, data: bytes, error: Exception | None, rows: int) -> InvalidValue:
         """Describes what is wrong with a row."""
         found = _CONVERSION.search(str(error))
         if found is not None:
@@ -190,7 +173,7 @@ def _names(found: list[SourceFile], dialect: _Dialect, skip_rows: int) -> list[s
         many = header.count(dialect.delimiter.encode(dialect.encoding)) + 1
         if many > 2 * MOST_COLUMNS:  # before creating a million Python objects
             check_names(map(str, range(many)), file)
-        names = [str(name) for name in dialect.read(header, None, {}).column_names]
+        names = dialect.read(header, None, None).column_names
         check_names(names, file)
         if first and names != first:
             raise SourceError(
@@ -203,7 +186,7 @@ def _names(found: list[SourceFile], dialect: _Dialect, skip_rows: int) -> list[s
     return first
 
 
-def _guessed(
+def _csv_schema(
     file: SourceFile,
     names: list[str],
     types: Mapping[str, pa.DataType],
@@ -218,7 +201,7 @@ def _guessed(
         # Rows with another number of columns are reported when they are read, and so are values
         # that do not have the given type: here, all types are inferred.
         table = dialect.read(
-            head.part(skip, len(head)), names, {}, invalid_row_handler=lambda _: "skip"
+            head.part(skip, len(head)), names, None, invalid_row_handler=lambda _: "skip"
         )
         found = dict(zip(table.column_names, table.schema.types, strict=True))
         nullable = with_nulls(table)
@@ -229,3 +212,141 @@ def _guessed(
             fix="pass the types of all columns with types={...}",
         )
     return pa.schema([(name, types.get(name) or found[name]) for name in names]), nullable
+
+
+_COLUMN = re.compile(r"Column\(/?(.*?)\) (?:changed|was)")
+
+
+def json_lines(
+    where: Where, *, key: str | None = None, types: Mapping[str, pa.DataType] | None = None
+) -> Source:
+    """Returns the objects of JSON Lines files, with one column per name.
+
+    A name missing from an object is null. Large files are read in parts, in parallel; compressed
+    files as by `csv`.
+
+    Args:
+      where: A file, a directory, a pattern such as `folder/*.jsonl`, or several; paths, or URLs in
+        an object store.
+      key: The name whose values are the examples' keys; None for the row numbers, prefixed with the
+        file's name if there are several files.
+      types: The types of some columns, or of names that the first rows lack. Others are inferred
+        from the first 4 MiB of the first file; a name or type that first appears later is an error.
+
+    Raises:
+      SourceError: There is no such file, or its first rows are not JSON objects.
+    """
+    found = files(where, (".jsonl", ".ndjson", ".json"))
+    schema, nullable = _json_schema(found[0], types or {})
+    check_key(key, schema, found[0])
+    parser = _JsonParser(schema, stored_schema(schema))
+    return text_source(found, parser, parser.stored, nullable, key=key)
+
+
+@dataclass(frozen=True)
+class _JsonParser:
+    """Parses lines to tables; `schema` has the parsed types, and `stored` the stored ones."""
+
+    schema: pa.Schema
+    stored: pa.Schema
+
+    def __call__(self, data: bytes) -> pa.Table:
+        return stored(_read(data, self.schema, "error"), self.stored)
+
+    def invalid(self, data: bytes, error: Exception | None, rows: int) -> InvalidValue:  # noqa: ARG002
+        """Describes what is wrong with a line."""
+        column = _COLUMN.search(str(error))
+        name = column[1].partition("/")[0] if column is not None else ""
+        if name in self.schema.names:
+            expected = f"a value of type {self.schema.field(name).type}"
+            return InvalidValue(name, f"{expected} (types={{...}} overrides it)", shown(data))
+        if "unexpected field" in str(error):
+            return InvalidValue("", f"the names {', '.join(self.schema.names)}", shown(data))
+        return InvalidValue("", "one JSON object per line", shown(data))
+
+
+def _read(data: bytes, schema: pa.Schema | None, unexpected: str) -> pa.Table:
+    return pajson.read_json(
+        pa.BufferReader(data),
+        read_options=pajson.ReadOptions(use_threads=False, block_size=len(data) + 1),
+        parse_options=pajson.ParseOptions(
+            explicit_schema=schema, unexpected_field_behavior=unexpected
+        ),
+    )
+
+
+def _json_schema(
+    file: SourceFile, types: Mapping[str, pa.DataType]
+) -> tuple[pa.Schema, frozenset[str]]:
+    """Returns the names with their types, and the names that are missing or null in the sample."""
+    rows = text_rows.first_rows(file, _SAMPLE, quote=None, at_least=1)
+    given = pa.schema(list(types.items()))
+    try:
+        tables = list(_tables(rows, given, 0, len(rows)))
+        found = pa.unify_schemas([given, *(table.schema for table in tables)])
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise SourceError(
+            f"The first lines of {file} have values of different types: {error}",
+            "Expected values of the same type for each name",
+            fix="pass the types of these names with types={...}",
+        ) from error
+    if not found.names:
+        raise SourceError(
+            f"{file} has no line from which names and types could be inferred.",
+            "Expected a JSON object in each line",
+            fix="pass the types of all names with types={...}; `jq -c '.[]'` converts a JSON "
+            "array of objects to JSON Lines",
+        )
+    nullable = frozenset(
+        name
+        for name in found.names
+        for table in tables
+        if name not in table.column_names or table[name].null_count
+    )
+    return found, nullable
+
+
+def _tables(rows: LineRows, given: pa.Schema, begin: int, end: int) -> Iterator[pa.Table]:
+    """Yields tables of all valid rows; the others are reported when the data is read."""
+    if begin == end:
+        return
+    try:
+        yield _read(rows.part(begin, end), given, "infer")
+    except pa.ArrowInvalid:
+        if end - begin > 1:
+            middle = (begin + end) // 2
+            yield from _tables(rows, given, begin, middle)
+            yield from _tables(rows, given, middle, end)
+
+
+def text_lines(where: Where, *, column: str = "text", encoding: str = "utf8") -> Source:
+    """Returns the non-empty lines of text files, without their line endings.
+
+    Large files are read in parts, in parallel; compressed files as by `csv`.
+
+    Args:
+      where: A file, a directory, a pattern such as `folder/*.txt`, or several; paths, or URLs in an
+        object store.
+      column: The name of the column.
+      encoding: The text encoding; its newlines must be those of ASCII.
+
+    Raises:
+      SourceError: There is no such file.
+    """
+    schema = pa.schema([(column, pa.large_string())])
+    return text_source(files(where, (".txt",)), _TextParser(schema, encoding), schema)
+
+
+@dataclass(frozen=True)
+class _TextParser:
+    schema: pa.Schema
+    encoding: str
+
+    def __call__(self, data: bytes) -> pa.Table:
+        texts = data.decode(self.encoding).split("\n")
+        texts = [text for line in texts if (text := line.removesuffix("\r"))]
+        return pa.table([pa.array(texts, pa.large_string())], schema=self.schema)
+
+    def invalid(self, data: bytes, error: Exception | None, rows: int) -> InvalidValue:  # noqa: ARG002
+        """Describes what is wrong with a line."""
+        return InvalidValue(self.schema.names[0], f"text in {self.encoding}", shown(data))

@@ -5,9 +5,9 @@ read their contents. A newline inside quotes does not end a row. Whether a newli
 depends on the number of quotes before it in the file, which are counted for whole blocks at once.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,8 @@ import pyarrow as pa
 
 from my_datasets.building.units import InvalidValue
 from my_datasets.errors import SourceError
-from my_datasets.sources.files.file import SourceFile
+from my_datasets.sources.file import SourceFile
+from my_datasets.sources.source import Source
 from my_datasets.sources.types import Rows
 
 if TYPE_CHECKING:
@@ -32,46 +33,27 @@ Ends = npt.NDArray[np.int64]
 
 # Bytes of text that are read and parsed at once; parsing takes several times as much memory.
 PIECE = 8 << 20
-Parse = Callable[[bytes], pa.Table]
-Explain = Callable[[bytes, Exception | None, int], InvalidValue]
 
 
 @dataclass(frozen=True)
 class LineRange:
-    """A part of a file that contains whole rows.
-
-    Attributes:
-      file: The file.
-      start: The offset of the first byte.
-      stop: The offset after the last byte; None for a whole file that is compressed or in an
-        archive.
-      first_row: The number of its first row in the file, counted from 0, without blank lines and
-        the rows before the data.
-      rows: The number of rows; None if unknown.
-    """
+    """A part of a file that contains whole rows."""
 
     file: SourceFile
-    start: int
-    stop: int | None
-    first_row: int
-    rows: int | None
+    start: int  # the offset of the first byte
+    stop: int | None  # the offset after the last byte; None for a whole file that is not seekable
+    first_row: int  # its number, from 0, without blank lines and the rows before the data
+    rows: int | None  # their number; None if unknown
 
 
 @dataclass(frozen=True)
 class LineRows:
-    """Some whole rows of a file.
-
-    Attributes:
-      data: Their bytes.
-      ends: The position after each row that is not blank.
-      first_row: The number of the first row.
-      start: Their offset in the decompressed file.
-    """
+    """Some whole rows of a file."""
 
     data: bytes
-    ends: Ends
-    first_row: int
-    start: int
+    ends: Ends  # the position after each row that is not blank
+    first_row: int  # the number of the first row
+    start: int  # their offset in the decompressed file
 
     def part(self, begin: int, end: int) -> bytes:
         """Returns the bytes of the rows from `begin` up to `end`."""
@@ -82,12 +64,11 @@ class LineRows:
         return len(self.ends)
 
 
-def parts(file: SourceFile, *, size: int, quote: str | None, skip: int) -> list[LineRange]:
+def parts(file: SourceFile, *, quote: str | None, skip: int) -> list[LineRange]:
     """Returns the parts in which to read a file: a single one if it is not seekable.
 
     Args:
       file: The file; it is read completely once, unless it is a single part.
-      size: The approximate size of each part, in bytes.
       quote: The quote character; newlines between two of them do not end a row. None for no
         quoting.
       skip: The number of rows before the data, such as the header.
@@ -97,27 +78,15 @@ def parts(file: SourceFile, *, size: int, quote: str | None, skip: int) -> list[
     """
     if not file.is_splittable:
         return [LineRange(file, 0, None, 0, None)]
-    found: list[LineRange] = []
     with file.read_all() as stream:
-        for rows in _pieces(stream, file, size=size, quote=quote):
-            start, stop = rows.start, rows.start + len(rows.data)
-            head = max(0, min(len(rows), skip - rows.first_row))
-            if head:
-                start += int(rows.ends[head - 1])
-            if len(rows) > head:
-                first = rows.first_row + head - skip
-                found.append(LineRange(file, start, stop, first, len(rows) - head))
-    return found
+        return [
+            LineRange(file, rows.start, rows.start + len(rows.data), rows.first_row, len(rows))
+            for rows in _without_head(_pieces(stream, file, size=PIECE, quote=quote), skip)
+        ]
 
 
-def read(part: LineRange, *, size: int, quote: str | None, skip: int) -> Iterator[LineRows]:
-    """Yields the rows of a part, about `size` bytes at a time.
-
-    Args:
-      part: The part.
-      size: How many bytes to keep in memory at once.
-      quote: As in `parts`.
-      skip: As in `parts`.
+def read(part: LineRange, *, quote: str | None, skip: int) -> Iterator[LineRows]:
+    """Yields the rows of a part, about `PIECE` bytes at a time; see `parts`.
 
     Raises:
       SourceError: A row is longer than `LONGEST_ROW`, or the file changed after `parts` read it.
@@ -133,13 +102,18 @@ def read(part: LineRange, *, size: int, quote: str | None, skip: int) -> Iterato
         yield LineRows(data, ends, part.first_row, part.start)
         return
     with part.file.stream() as stream:
-        for rows in _pieces(stream, part.file, size=size, quote=quote):
-            head = max(0, min(len(rows), skip - rows.first_row))
-            if len(rows) > head:
-                start = int(rows.ends[head - 1]) if head else 0
-                first_row = rows.first_row + head - skip
-                ends = rows.ends[head:] - start
-                yield LineRows(rows.data[start:], ends, first_row, rows.start + start)
+        yield from _without_head(_pieces(stream, part.file, size=PIECE, quote=quote), skip)
+
+
+def _without_head(pieces: Iterator[LineRows], skip: int) -> Iterator[LineRows]:
+    """Yields the rows after the first `skip`, and numbers them from 0."""
+    for rows in pieces:
+        head = max(0, min(len(rows), skip - rows.first_row))
+        if len(rows) > head:
+            start = int(rows.ends[head - 1]) if head else 0
+            first_row = rows.first_row + head - skip
+            data = rows.data[start:] if start else rows.data
+            yield LineRows(data, rows.ends[head:] - start, first_row, rows.start + start)
 
 
 def first_rows(file: SourceFile, size: int, *, quote: str | None, at_least: int) -> LineRows:
@@ -214,28 +188,31 @@ def _damaged(file: SourceFile, error: Exception) -> SourceError:
     return SourceError(f"{file} cannot be read to its end: {error}", fix="download the file again")
 
 
+class Parser(Protocol):
+    """Parses the rows of a text format."""
+
+    def __call__(self, data: bytes) -> pa.Table:
+        """Parses the bytes of some rows to a table; raises `ArrowInvalid` or `ValueError`."""
+
+    def invalid(self, data: bytes, error: Exception | None, rows: int) -> InvalidValue:
+        """Describes an invalid row, given its bytes and the error that parsing it raised.
+
+        Without an error, it was parsed to another number of rows.
+        """
+
+
 @dataclass(frozen=True)
 class TextReader:
-    """Reads parts of text files; the generator of their units.
+    """Reads parts of text files; the generator of their units."""
 
-    Attributes:
-      parse: Parses the bytes of some rows to a table; raises `ArrowInvalid` or `ValueError`.
-      misfit: Describes an invalid row, given its bytes, the error that `parse` raised (None if it
-        returned a wrong number of rows), and the number of rows it returned.
-      key: The column of the keys; None for the row numbers.
-      quote: As in `line_ranges.parts`.
-      skip: The number of rows before the data.
-    """
-
-    parse: Parse
-    misfit: Explain
-    key: str | None
-    quote: str | None
-    skip: int
+    parser: Parser
+    key: str | None  # the column of the keys; None for the row numbers
+    quote: str | None  # as in `parts`
+    skip: int  # as in `parts`
 
     def __call__(self, part: LineRange) -> Iterator[Rows]:
         """Yields the keys and rows of a part."""
-        for rows in read(part, size=PIECE, quote=self.quote, skip=self.skip):
+        for rows in read(part, quote=self.quote, skip=self.skip):
             for begin, found in self._parsed(rows, 0, len(rows)):
                 row = rows.first_row + begin
                 if isinstance(found, InvalidValue):
@@ -247,7 +224,7 @@ class TextReader:
     def _parsed(
         self, rows: LineRows, begin: int, end: int
     ) -> Iterator[tuple[int, pa.Table | InvalidValue]]:
-        """Yields (first row, table) or (row, misfit).
+        """Yields (first row, table) or (row, what is wrong with it).
 
         Finds invalid rows by bisection, because the parser's row numbers are relative to its own
         blocks.
@@ -257,25 +234,35 @@ class TextReader:
         error: Exception | None = None
         table = None
         try:
-            table = self.parse(rows.part(begin, end))
+            table = self.parser(rows.part(begin, end))
         except (pa.ArrowInvalid, ValueError) as raised:
             error = raised
         if table is not None and table.num_rows == end - begin:
             yield begin, table
         elif end - begin == 1:
             data = rows.part(begin, end)
-            misfit = self.misfit(data, error, table.num_rows if table is not None else 0)
-            misfit.__cause__ = error
-            yield begin, misfit
+            invalid = self.parser.invalid(data, error, table.num_rows if table is not None else 0)
+            invalid.__cause__ = error
+            yield begin, invalid
         else:
             middle = (begin + end) // 2
             yield from self._parsed(rows, begin, middle)
             yield from self._parsed(rows, middle, end)
 
 
-def parts_of(files: list[SourceFile], *, quote: str | None, skip: int) -> list[LineRange]:
-    """Returns the units of some text files."""
-    return [part for file in files for part in parts(file, size=PIECE, quote=quote, skip=skip)]
+def text_source(
+    files: list[SourceFile],
+    parser: Parser,
+    schema: pa.Schema,
+    nullable: frozenset[str] = frozenset(),
+    *,
+    key: str | None = None,
+    quote: str | None = None,
+    skip: int = 0,
+) -> Source:
+    """Returns the rows of text files, whose parts are the units."""
+    units = [part for file in files for part in parts(file, quote=quote, skip=skip)]
+    return Source(TextReader(parser, key, quote, skip), units, schema, nullable)
 
 
 def shown(data: bytes) -> str:

@@ -12,6 +12,7 @@ import posixpath
 import tarfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from my_datasets.core.processes import cached_per_process
 from my_datasets.errors import SourceError
-from my_datasets.sources.files.file import SourceFile
+from my_datasets.sources.file import SourceFile
 from my_datasets.storage.file_systems import buffered, file_system
 
 if TYPE_CHECKING:
@@ -45,17 +46,11 @@ _LARGEST_IN_MEMORY = 1 << 30
 
 @dataclass(frozen=True)
 class Member(SourceFile):
-    """A file in an archive.
+    """A file in an archive."""
 
-    Attributes:
-      archive: The archive's path or URL; a change of a local archive is a change of its files.
-      at: The offset of its bytes in a tar archive; None in a zip.
-      entry: Its name in the archive.
-    """
-
-    archive: str
-    at: int | None
-    entry: str
+    archive: str  # its path or URL; a change of a local archive is a change of its files
+    at: int | None  # the offset of its bytes in a tar archive; None in a zip
+    entry: str  # its name in the archive
 
     @property
     def is_splittable(self) -> bool:
@@ -85,18 +80,15 @@ class Member(SourceFile):
     def _raw(self) -> "_Bytes":
         opened = _opened(self.archive)
         if isinstance(opened, zipfile.ZipFile):
-            return _Bytes(opened.open(self.entry), None, self)
-        return _Bytes(opened, self.at, self)
+            opened = opened.open(self.entry)
+        return _Bytes(opened, self)
 
 
 class _Bytes(io.RawIOBase):
-    """The bytes of a member, read sequentially; `stream` has only them if `at` is None."""
+    """The bytes of a member, read sequentially; `stream` has only them if it is in a zip."""
 
-    def __init__(
-        self, stream: io.BufferedIOBase | IO[bytes], at: int | None, member: Member
-    ) -> None:
+    def __init__(self, stream: io.BufferedIOBase | IO[bytes], member: Member) -> None:
         self._stream = stream
-        self._at = at
         self._member = member
         self._left = member.size
 
@@ -105,24 +97,21 @@ class _Bytes(io.RawIOBase):
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
         view = memoryview(buffer).cast("B")
-        wanted = min(len(view), self._left)
+        size = min(len(view), self._left)
         try:
-            if self._at is not None:
-                self._stream.seek(self._at + self._member.size - self._left)
-            data = self._stream.read(wanted)
+            if self._member.at is not None:
+                self._stream.seek(self._member.at + self._member.size - self._left)
+            data = self._stream.read(size)
         except _UNREADABLE as error:
             raise self._damaged(str(error)) from error
-        if len(data) < wanted and not data:
+        if size and not data:
             raise self._damaged("it ends too early")
         view[: len(data)] = data
         self._left -= len(data)
         return len(data)
 
     def _damaged(self, reason: str) -> SourceError:
-        return SourceError(
-            f"{self._member} is damaged: {reason}",
-            fix="download the archive again",
-        )
+        return SourceError(f"{self._member} is damaged: {reason}", fix="download the archive again")
 
 
 def split(path: str) -> tuple[str, str]:
@@ -155,7 +144,9 @@ def members(archive: str) -> list[Member]:
             fix="check that the file is complete, and what it is",
         ) from error
     _check_size(archive, sum(member.size for member in found), size)
-    _check_names(archive, found)
+    for name, count in Counter(member.name for member in found).items():
+        if count > 1:
+            raise SourceError(f"{archive} contains two files called {name!r}.", fix=_UNPACK)
     return found
 
 
@@ -209,17 +200,6 @@ def _check_size(archive: str, size: int, compressed: int) -> None:
             f"Expected at most {_BOMB_RATIO} times its size, or {_BOMB_SIZE >> 30} GiB",
             fix=_UNPACK,
         )
-
-
-def _check_names(archive: str, found: list[Member]) -> None:
-    seen = set()
-    for member in found:
-        if member.name in seen:
-            raise SourceError(
-                f"{archive} contains two files called {member.name!r}.",
-                fix=_UNPACK,
-            )
-        seen.add(member.name)
 
 
 def _check_count(archive: str, count: int) -> None:

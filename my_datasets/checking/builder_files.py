@@ -1,22 +1,123 @@
-"""Static checks of a builder's source, and of its README, citation, tags and checksums."""
+"""The files of a builder, and static checks of them: source, README, citation, tags, checksums."""
 
 import ast
 import difflib
+import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
 
-from my_datasets.checking.target import CheckTarget
+from my_datasets import resources
 from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.version import VersionNumber
+from my_datasets.errors import DatasetNotFoundError
+from my_datasets.resolving.registry import packaged
+
+SUFFIX = "_dataset_builder.py"
+
+
+@dataclass(frozen=True)
+class CheckTarget:
+    """A builder's files."""
+
+    name: str  # the dataset's name
+    source: Path  # the builder's module
+    root: Path  # the directory from which the module is imported
+    module: str  # its dotted name relative to `root`
+    checksums: Path  # of its downloads; the file may not exist
+    dummy_data: Path  # a directory that may not exist
+
+    @property
+    def folder(self) -> Path:
+        """The directory of the module, with its README, citation and tags."""
+        return self.source.parent
+
+
+def find(name_or_path: str) -> "CheckTarget | Issue":
+    """Returns the builder to check, or an issue if its files are not where TFDS expects them.
+
+    Args:
+      name_or_path: A dataset of this package, a builder's folder, or its module.
+
+    Raises:
+      DatasetNotFoundError: There is neither such a dataset nor such a path.
+    """
+    path = Path(name_or_path)
+    if name_or_path in packaged.datasets:
+        dataset = packaged.datasets[name_or_path]
+        source = dataset.source_file
+        root = source.parents[len(dataset.module.split(".")) - 1]
+        return CheckTarget(
+            dataset.name,
+            source,
+            root,
+            dataset.module,
+            resources.checksums_path(dataset.name),
+            resources.dummy_data_dir(dataset.name),
+        )
+    if path.is_file():
+        return _target(Path(os.path.realpath(path)))
+    if path.is_dir():
+        return _in_folder(Path(os.path.realpath(path)))
+    near = difflib.get_close_matches(name_or_path, packaged.datasets, n=1)
+    raise DatasetNotFoundError(
+        f"No dataset or path is called {name_or_path!r}.",
+        f"Did you mean {near[0]!r}?" if near else "",
+        f"Datasets of this package: {', '.join(packaged.datasets)}",
+        fix="pass one of those, or the folder of a builder",
+    )
+
+
+def _in_folder(folder: Path) -> "CheckTarget | Issue":
+    module = folder / f"{folder.name}{SUFFIX}"
+    if module.is_file():
+        return _target(module)
+    others = sorted(path.name for path in folder.glob("*.py") if path.name != "__init__.py")
+    return Issue(
+        "module-name",
+        str(folder),
+        "The folder has no builder of the same name.",
+        "name the module after the folder, which is how TFDS finds it",
+        expected=module.name,
+        found=", ".join(others) or "no Python module",
+    )
+
+
+def _target(source: Path) -> "CheckTarget | Issue":
+    if not source.name.endswith(SUFFIX):
+        return Issue(
+            "module-name",
+            str(source),
+            "The module does not have the name of a builder's module.",
+            "rename it, and its folder, to <name>",
+            expected=f"<name>{SUFFIX}",
+            found=source.name,
+        )
+    # The outermost enclosing package; TFDS also accepts a folder without __init__.py.
+    root, parts = source.parent.parent, [source.parent.name, source.stem]
+    while (root / "__init__.py").is_file():
+        root, parts = root.parent, [root.name, *parts]
+    return CheckTarget(
+        source.name.removesuffix(SUFFIX),
+        source,
+        root,
+        ".".join(parts),
+        source.parent / "checksums.tsv",
+        source.parent / "dummy_data",
+    )
+
 
 _ENTRY = re.compile(r"^\s*@\w+\s*\{", re.MULTILINE)
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
-_REQUIRED = {
+_REQUIRED = ("_info", "_split_generators")
+_GENERATE = "_generate_examples"
+_METHODS = {
     "_info": "returns tfds.core.DatasetInfo, with the features",
     "_split_generators": "returns {'train': ...}",
+    _GENERATE: "yields (key, example)",
 }
-_METHODS = (*_REQUIRED, "_generate_examples")
 _BASES = ("Builder", "GeneratorBasedBuilder", "BeamBasedBuilder")
 # Functions that only read local files, while paths may be in an object store.
 _LOCAL_ONLY = {
@@ -25,9 +126,9 @@ _LOCAL_ONLY = {
 }  # fmt: skip
 
 
-def docs_issues(subject: CheckTarget, valid_tags: frozenset[str]) -> Iterator[Issue]:
+def docs_issues(target: CheckTarget, valid_tags: frozenset[str]) -> Iterator[Issue]:
     """Yields the issues in these files."""
-    readme = subject.folder / "README.md"
+    readme = target.folder / "README.md"
     prose = [
         line
         for line in (readme.read_text("utf-8").splitlines() if readme.is_file() else [])
@@ -39,19 +140,19 @@ def docs_issues(subject: CheckTarget, valid_tags: frozenset[str]) -> Iterator[Is
             "write README.md beside the builder; its first line of prose is the summary",
             severity=Severity.WARNING,
         )  # fmt: skip
-    citations = subject.folder / "CITATIONS.bib"
+    citations = target.folder / "CITATIONS.bib"
     if not citations.is_file() or not _ENTRY.search(citations.read_text("utf-8")):
         yield Issue(
             "citation", "CITATIONS.bib", "There is no BibTeX entry.",
             "write CITATIONS.bib beside the builder, so that the data can be cited",
             severity=Severity.WARNING,
         )  # fmt: skip
-    yield from _tags(subject, valid_tags)
-    yield from _checksums(subject)
+    yield from _tags(target, valid_tags)
+    yield from _checksums(target)
 
 
-def _tags(subject: CheckTarget, valid: frozenset[str]) -> Iterator[Issue]:
-    path = subject.folder / "TAGS.txt"
+def _tags(target: CheckTarget, valid: frozenset[str]) -> Iterator[Issue]:
+    path = target.folder / "TAGS.txt"
     if not path.is_file():
         yield Issue(
             "tags", "TAGS.txt", "There are no tags.",
@@ -72,8 +173,8 @@ def _tags(subject: CheckTarget, valid: frozenset[str]) -> Iterator[Issue]:
         )
 
 
-def _checksums(subject: CheckTarget) -> Iterator[Issue]:
-    path = subject.checksums
+def _checksums(target: CheckTarget) -> Iterator[Issue]:
+    path = target.checksums
     lines = path.read_text("utf-8").splitlines() if path.is_file() else []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
@@ -91,17 +192,17 @@ def _checksums(subject: CheckTarget) -> Iterator[Issue]:
                 "checksums",
                 f"{path.name}:{number}",
                 "The line is not a valid record.",
-                f"my-datasets checksums {subject.name} --update",
+                f"my-datasets checksums {target.name} --update",
                 expected="address, size, SHA-256 and file name, separated by tabs",
                 found=found,
             )
 
 
-def source_issues(subject: CheckTarget) -> Iterator[Issue]:
+def source_issues(target: CheckTarget) -> Iterator[Issue]:
     """Yields the issues in a builder's source."""
-    file = subject.source.name
+    file = target.source.name
     try:
-        tree = ast.parse(subject.source.read_bytes())
+        tree = ast.parse(target.source.read_bytes())
     except SyntaxError as error:
         yield Issue(
             "syntax", f"{file}:{error.lineno}", f"The module is not valid Python: {error.msg}.",
@@ -146,30 +247,21 @@ def _methods(file: str, builder: ast.ClassDef) -> Iterator[Issue]:
         for node in builder.body
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
     }
-    for name, what in _REQUIRED.items():
+    missing = {name: f"The builder has no method {name}." for name in _REQUIRED}
+    if any(isinstance(one, ast.Attribute) and one.attr == _GENERATE for one in ast.walk(builder)):
+        missing[_GENERATE] = (
+            f"_split_generators calls {_GENERATE}, which the builder does not have."
+        )
+    for name, problem in missing.items():
         if name in own:
             continue
         rest = [other for other in own if other not in _METHODS]
         near = difflib.get_close_matches(name, rest, n=1, cutoff=0.75)
-        where = own[near[0]] if near else builder
-        yield Issue(
-            "method-name" if near else "method-missing",
-            f"{file}:{where.lineno}",
-            f"The builder has no method {name}.",
-            f"rename {near[0]}" if near else f"define it; it {what}",
-            found=near[0] if near else "",
-        )
-    wanted = "_generate_examples"
-    is_called = any(
-        isinstance(node, ast.Attribute) and node.attr == wanted for node in ast.walk(builder)
-    )
-    if is_called and wanted not in own:
-        near = difflib.get_close_matches(wanted, own, n=1, cutoff=0.75)
         yield Issue(
             "method-name" if near else "method-missing",
             f"{file}:{own[near[0]].lineno if near else builder.lineno}",
-            f"_split_generators calls {wanted}, which the builder does not have.",
-            f"rename {near[0]}" if near else "define it; it yields (key, example)",
+            problem,
+            f"rename {near[0]}" if near else f"define it; it {_METHODS[name]}",
             found=near[0] if near else "",
         )
 

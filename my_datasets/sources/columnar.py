@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from my_datasets.core.arrays import Array
 from my_datasets.errors import SourceError
-from my_datasets.sources.files.file import SourceFile
-from my_datasets.sources.files.folders import Where, files
+from my_datasets.sources.file import SourceFile
+from my_datasets.sources.folders import Where, files
 from my_datasets.sources.source import Source
 from my_datasets.sources.types import Rows, check_key, stored, stored_schema, with_nulls
 from my_datasets.storage.file_systems import buffered
@@ -129,15 +129,10 @@ def _in_groups(
     batches: Callable[[pa.NativeFile, range], Iterator[pa.RecordBatch]],
     key: str | None,
 ) -> Source:
-    """Returns the rows of files that store them in groups, from which units are made.
+    """Returns the rows of files of a kind that stores them in groups, from which units are made.
 
-    Args:
-      found: The files.
-      kind: The expected file type, for error messages.
-      groups_of: Returns the columns of an open file, the number of rows in each group, and the
-        columns that may contain nulls.
-      batches: Yields the rows of some groups of an open file.
-      key: The column of the keys.
+    `groups_of` returns the columns of an open file, the number of rows in each group, and the
+    columns that may contain nulls; `batches` yields the rows of some groups.
     """
     first: pa.Schema | None = None
     nullable: frozenset[str] = frozenset()
@@ -218,13 +213,10 @@ def table(data: object, *, key: str | None = None) -> Source:
 
 @dataclass(frozen=True)
 class _Range:
-    """A range of rows of data in memory.
+    """The rows from `begin` up to `end` of data in memory.
 
-    Attributes:
-      begin: The first row.
-      end: The row after the last.
-      content: Identifies the data, so that a build is never resumed with results of other data: the
-        files it comes from, or its digest.
+    `content` identifies the data, so that a build is never resumed with results of other data: the
+    files it comes from, or its digest.
     """
 
     begin: int
@@ -248,8 +240,7 @@ class _Hashing(io.RawIOBase):
 
 def _digest(rows: pa.Table) -> str:
     file = _Hashing()
-    sink = pa.PythonFile(file, mode="w")
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
+    with pa.ipc.new_stream(pa.PythonFile(file, mode="w"), rows.schema) as stream:
         stream.write_table(rows.combine_chunks())
     return file.digest.hexdigest()
 
@@ -265,8 +256,8 @@ class _TableReader:
 
     def __call__(self, rows: _Range) -> Iterator[Rows]:
         begin = rows.begin
-        chosen = self.table.slice(begin, rows.end - begin)
-        for batch in chosen.to_batches(max_chunksize=_AT_ONCE):
+        some = self.table.slice(begin, rows.end - begin)
+        for batch in some.to_batches(max_chunksize=_AT_ONCE):
             yield self.key or pa.array(np.arange(begin, begin + batch.num_rows)), batch
             begin += batch.num_rows
 
@@ -283,7 +274,7 @@ def arrays(data: Mapping[str, Array] | Where, *, key: str | None = None) -> Sour
       SourceError: The arrays have different lengths, or contain values that TFDS cannot store.
     """
     of_kind = [] if isinstance(data, Mapping) else files(data, (".npz", ".npy"))
-    found = dict(data) if isinstance(data, Mapping) else _load(of_kind)
+    found = data if isinstance(data, Mapping) else _load(of_kind)
     lengths = {name: len(array) if array.ndim else None for name, array in found.items()}
     if not found or len(set(lengths.values())) != 1 or None in lengths.values():
         raise SourceError(
@@ -299,13 +290,12 @@ def arrays(data: Mapping[str, Array] | Where, *, key: str | None = None) -> Sour
     length = len(next(iter(found.values())))
     step = max(1, min(_rows_of_unit(length), (32 << 20) // max(1, size)))
     reader = _ArrayReader(found, schema, key, max(1, step // 8))
-    ranges = [(i, min(i + step, length)) for i in range(0, length, step)]
-    nullable = with_nulls(reader.rows(0, min(step, length)))
-    if isinstance(data, Mapping):
-        units = [_Range(i, end, _digest(reader.rows(i, end))) for i, end in ranges]
-        return Source(reader, units, schema, nullable)
     names = tuple(file.location for file in of_kind)
-    return Source(reader, [_Range(i, end, names) for i, end in ranges], schema, nullable)
+    units = [
+        _Range(i, end := min(i + step, length), names or _digest(reader.rows(i, end)))
+        for i in range(0, length, step)
+    ]
+    return Source(reader, units, schema, with_nulls(reader.rows(0, min(step, length))))
 
 
 @dataclass(frozen=True)
@@ -330,12 +320,8 @@ class _ArrayReader:
 def column(name: str, array: Array) -> pa.Array:
     """Returns an array as an Arrow column: tensors as nested fixed-size lists, one per dimension.
 
-    Args:
-      name: The column's name, for error messages.
-      array: Shape (rows, ...).
-
     Raises:
-      SourceError: Arrow has no such type.
+      SourceError: Arrow has no such type; `name` is the column's name.
     """
     try:
         if array.ndim == 1:

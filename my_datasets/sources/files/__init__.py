@@ -1,1 +1,0 @@
-"""Files of a source, in folders and archives, on this machine or in an object store."""

@@ -1,1 +1,0 @@
-"""Tables: delimited text, JSON Lines, Parquet, Feather, and tables in memory."""
