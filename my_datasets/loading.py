@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tensorflow_datasets as tfds
 
@@ -24,6 +24,7 @@ from my_datasets.input_pipeline.frameworks.tfds_builder import (
     as_dataset,
     prepared_builder,
 )
+from my_datasets.input_pipeline.plan import option_rules as rules
 from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.input_pipeline.read.prepared import find
 from my_datasets.metadata import layout
@@ -40,15 +41,15 @@ from my_datasets.storage.opening import open_store
 
 @checked()
 def load(
-    reference: str | DatasetReference,
+    reference: Annotated[str | DatasetReference, rules.name_to_load],
     *,
-    split: Any = None,
+    split: Annotated[Any, None] = None,
     data_dir: str | os.PathLike[str] | None = None,
-    as_supervised: bool = False,
-    with_info: bool = False,
-    download: bool = True,
-    batch_size: int | None = None,
-    shuffle_files: bool = False,
+    as_supervised: Annotated[bool, rules.flag()] = False,
+    with_info: Annotated[bool, rules.flag()] = False,
+    download: Annotated[bool, rules.flag()] = True,
+    batch_size: Annotated[int | None, rules.whole(1, none="single examples", also=(-1,))] = None,
+    shuffle_files: Annotated[bool, rules.flag()] = False,
     decoders: Any = None,
     read_config: tfds.ReadConfig | None = None,
     builder_kwargs: Mapping[str, Any] | None = None,

@@ -19,9 +19,8 @@ from my_datasets.input_pipeline.order import permutation
 from my_datasets.input_pipeline.order.batching import Batching
 from my_datasets.input_pipeline.order.permutation import Order
 from my_datasets.input_pipeline.order.state import State
-from my_datasets.input_pipeline.plan.mixture import mix
 from my_datasets.input_pipeline.plan.plan import Plan
-from my_datasets.input_pipeline.plan.planner import by_default, plan
+from my_datasets.input_pipeline.plan.planner import by_default, mix, plan
 from my_datasets.input_pipeline.plan.stages import (
     Batch,
     Cache,

@@ -1,7 +1,9 @@
 """A plan as a `tf.data.Dataset`."""
 
 import dataclasses
+import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -11,11 +13,10 @@ from my_datasets.core.processes import cores
 from my_datasets.errors import PlanError
 from my_datasets.input_pipeline.decode.pytree import Columns, Tree
 from my_datasets.input_pipeline.engine import Engine
-from my_datasets.input_pipeline.frameworks.shutdown import calls
-from my_datasets.input_pipeline.frameworks.stall_clock import StallClock, StallStats
 from my_datasets.input_pipeline.frameworks.tensors import (
     Draws,
     TensorForm,
+    calls,
     change_of,
     opened_for_tensors,
     piece_arrays,
@@ -27,6 +28,62 @@ from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Prefetch
 from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.transform.augment import Augmentation
+
+
+@dataclass(frozen=True)
+class StallStats:
+    """How long the consumer of a pipeline waited for data.
+
+    Attributes:
+      steps: The number of batches delivered.
+      waited: Seconds spent waiting for them.
+      elapsed: Seconds from the first request to the last batch.
+      skipped: The number of distinct examples skipped: see `undecodable` of `plan`.
+    """
+
+    steps: int
+    waited: float
+    elapsed: float
+    skipped: int = 0
+
+    @property
+    def share(self) -> float:
+        """The fraction of the time spent waiting, from 0 to 1."""
+        return self.waited / self.elapsed if self.elapsed else 0.0
+
+
+class StallClock:
+    """Adds up how long a consumer waits; in TensorFlow, because a call of Python would wait, too.
+
+    It does not use a `tf.Variable`, which in a strategy's scope has one copy per replica.
+    """
+
+    def __init__(self) -> None:
+        with tf.device("CPU:0"):
+            # Steps, seconds waited, when the first wait began, when the last batch arrived.
+            self._totals = tf.raw_ops.VarHandleOp(
+                dtype=tf.float64, shape=[4], shared_name=f"my_datasets-{uuid.uuid4()}"
+            )
+            tf.raw_ops.AssignVariableOp(
+                resource=self._totals, value=tf.constant([0.0, 0, 0, 0], tf.float64)
+            )
+
+    def add(self, asked: tf.Tensor) -> tf.Operation:
+        """Records a wait that began at `asked` and is over; returns the operation."""
+        now = tf.timestamp()
+        old = self._read()
+        first = tf.where(old[0] > 0, old[2], asked)
+        new = tf.stack([old[0] + 1, old[1] + tf.maximum(now - asked, 0), first, now])
+        return tf.raw_ops.AssignVariableOp(resource=self._totals, value=new)
+
+    def stats(self) -> StallStats:
+        """Returns the totals so far, without `skipped`."""
+        steps, waited, first, last = self._read().numpy().tolist()
+        return StallStats(int(steps), waited, last - first)
+
+    def _read(self) -> tf.Tensor:
+        return tf.raw_ops.ReadVariableOp(resource=self._totals, dtype=tf.float64)
+
 
 # More pieces than any iteration has.
 _EVER = (1 << 63) - 1

@@ -364,3 +364,6 @@ path = of_types(
     str, os.PathLike, expected="a path; or None for the default", fix="give a path as a text"
 )
 name = of_types(str, expected="the name of a feature", fix="give one name, as a text")
+service = of_types(
+    str, expected="the URL of a dispatcher", fix="give service='grpc://localhost:5050'"
+)

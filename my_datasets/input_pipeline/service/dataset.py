@@ -1,12 +1,20 @@
-"""A plan as a `tf.data.Dataset` whose batches are made by other processes."""
+"""A plan as a `tf.data.Dataset` whose batches are made by other processes.
+
+The exact and the static receiver deliver each example exactly once, in the plan's order: from any
+number of workers, or from workers with fixed shares. The unordered one delivers pieces as they
+arrive, and reports after each epoch which were lost or repeated.
+"""
 
 import math
+import time
+import uuid
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import tensorflow as tf
 
 from my_datasets.core.arrays import Array
+from my_datasets.core.logs import get_logger
 from my_datasets.errors import InvalidOptionError, PlanError
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.tf_dataset import Iteration, Pipeline, counted, timed_by
@@ -14,17 +22,264 @@ from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Prefetch, Repeat
 from my_datasets.input_pipeline.read.prepared import OpenedVersions
-from my_datasets.input_pipeline.service.address import ServiceAddress
-from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, ServiceStats
-from my_datasets.input_pipeline.service.policies import Sharding, policy_of
-from my_datasets.input_pipeline.service.receiver import Receiver, Service
-from my_datasets.input_pipeline.service.sharding_policies import (
-    ExactReceiver,
-    StaticReceiver,
-    UnorderedReceiver,
+from my_datasets.input_pipeline.service.delivery_audit import (
+    DeliveryAudit,
+    Epoch,
+    ServiceStats,
+    Sharding,
+    policy_of,
 )
+from my_datasets.input_pipeline.service.receiver import (
+    PieceStream,
+    ReceivedPiece,
+    Receiver,
+    Service,
+)
+from my_datasets.input_pipeline.service.server import ServiceAddress
 from my_datasets.input_pipeline.service.work_graph import BESIDE, WorkGraph
 from my_datasets.input_pipeline.transform.augment import Augmentation
+
+# Pieces that may arrive ahead of a late one.
+WINDOW = 32
+_ENDLESS = 1 << 62
+
+_log = get_logger(__name__)
+# Seconds without a new piece after which the next ones are requested again.
+_PATIENCE = 10.0
+
+# The end of a range that TensorFlow treats as infinite.
+_EVER = (1 << 63) - 1
+# Seconds between successive jobs without a result, doubled each time.
+_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
+
+
+class OrderedReceiver(Receiver):
+    """Delivers pieces in order; pieces that arrive early wait.
+
+    Attributes:
+      total: The number of pieces; a practically infinite number for a plan without an end.
+      following: The number of the piece to deliver next.
+      early: The pieces that arrived and are not delivered yet.
+    """
+
+    def prepare(self) -> None:
+        """Begins with the first piece."""
+        total = self.batching.total_pieces
+        self.total = _ENDLESS if total is None else total
+        self.following = 0
+        self.early: dict[int, ReceivedPiece] = {}
+        self._epochs: Iterator[Epoch] = self.epochs()
+        self._epoch: Epoch | None = None
+
+    def receive(self, epoch: Epoch) -> None:
+        """Receives a piece, if one arrives, and adds it to `early` if it is needed."""
+        raise NotImplementedError
+
+    def next(self) -> ReceivedPiece:
+        """Returns the next piece in the plan's order."""
+        if self.following >= self.total:
+            self.close()
+            raise StopIteration
+        if self._epoch is None:
+            self._epoch = next(self._epochs)
+        while self.following not in self.early:
+            self.receive(self._epoch)
+        arrived = self.early.pop(self.following)
+        self._epoch.give(self.following)
+        self.following += 1
+        if self.following == self._epoch.pieces.stop:
+            self.account(self._epoch)
+            self._epoch = None
+        return arrived
+
+
+class ExactReceiver(OrderedReceiver):
+    """Reorders pieces, requests late ones again, and drops duplicates.
+
+    The dispatcher hands out pieces in order to idle workers, so they arrive roughly in order.
+    TensorFlow never makes the pieces that a worker had when it died; but a piece's contents depend
+    on its number alone, so any worker can make it again, and duplicates are recognized by their
+    number.
+
+    An unreachable worker (after a network or power failure) blocks TensorFlow's dispatcher when the
+    dispatcher has new work. If other workers still answer, the missing pieces are made in this
+    process.
+    """
+
+    def prepare(self) -> None:
+        """Begins without streams."""
+        super().prepare()
+        self._main: PieceStream | None = None
+        self._again: PieceStream | None = None
+        self._is_silent = False
+        self._asked_again = 0.0
+        self._patience = min(_PATIENCE, self.service.deadline / 3)
+
+    def receive(self, epoch: Epoch) -> None:
+        """Receives a piece, if one arrives, and requests late ones again."""
+        if self._main is None:
+            self._main = self.begin(range(self.total))
+        main = self._main
+        is_full = len(self.early) >= WINDOW
+        streams = [] if is_full else [main]
+        if self._again is not None:
+            streams.insert(0, self._again)
+        arrived = self.poll(streams)
+        if arrived is not None:
+            if arrived.number < self.following or arrived.number in self.early:
+                epoch.drop(arrived.number)
+            else:
+                self.early[arrived.number] = arrived
+                self.progress()
+            return
+        self.check_deadline()
+        is_late = is_full or main.has_ended or self.quiet > self._patience
+        if is_late and self._may_ask():
+            self._ask_again(is_full=is_full)
+
+    def _may_ask(self) -> bool:
+        if self._again is None or self._again.has_ended:
+            return True
+        return time.monotonic() - max(self._asked_again, self._progress) > self._patience
+
+    def _ask_again(self, *, is_full: bool) -> None:
+        """Requests the missing pieces again, from any worker."""
+        end = max(self.early, default=self.following) + 1
+        if not is_full:
+            end = max(end, self.following + WINDOW)
+        missing = [n for n in range(self.following, min(end, self.total)) if n not in self.early]
+        _log.warning(
+            "%d pieces did not arrive, the first is %d; requesting them again",
+            len(missing), missing[0],
+        )  # fmt: skip
+        if self._again is not None:
+            # Once requests went unanswered, stop waiting for that worker each time.
+            self._is_silent = self._is_silent or not self._again.has_given
+            self.end(self._again)
+        if self._is_silent and self._others_answer():
+            _log.warning("Making them in this process: a worker is unreachable")
+            self._again = self.begin_here(missing)
+        else:
+            self._again = self.begin(missing)
+        self._asked_again = time.monotonic()
+        self.ledger.asked_again(len(missing))
+
+    def _others_answer(self) -> bool:
+        dispatcher, workers = self.who_answers()
+        return dispatcher and any(workers.values())
+
+
+class StaticReceiver(OrderedReceiver):
+    """Reads from the workers round-robin; each makes every n-th piece.
+
+    These are TensorFlow's coordinated reads, with one consumer. They keep the order strictly, but
+    skip a worker that is gone, and a restarted worker begins at its first piece again. The numbers
+    of the pieces reveal both; a new job then begins with the next piece, as soon as the worker is
+    back.
+    """
+
+    def prepare(self) -> None:
+        """Begins without a job."""
+        super().prepare()
+        self._last: dict[str, int] = {}
+        self._job: PieceStream | None = None
+        self._begun, self._pause = -math.inf, _PAUSE
+
+    def receive(self, epoch: Epoch) -> None:
+        """Receives a piece, if one arrives, and restarts the job if it lost its order."""
+        if self._job is None:
+            self._begin()
+            return
+        arrived = self.poll([self._job])
+        if arrived is None:
+            self.check_deadline()
+            return
+        number = arrived.number
+        # Each worker's pieces arrive in order.
+        began_anew = number <= self._last.get(arrived.maker, -1)
+        self._last[arrived.maker] = number
+        if not began_anew and (number == self.following or self._is_early(number)):
+            self.early[number] = arrived
+            self._pause = _PAUSE
+            self.progress()
+            return
+        epoch.drop(number)
+        if began_anew or (number > self.following and number not in self.early):
+            _log.warning(
+                "piece %d arrived instead of %d, because a worker restarted or is gone; "
+                "restarting the job from there", number, self.following,
+            )  # fmt: skip
+            self.end(self._job)
+            self._job = None
+            self.ledger.began_again()
+
+    def _is_early(self, number: int) -> bool:
+        """Returns whether a piece may wait for those before it."""
+        is_new = number > self.following and number not in self.early
+        return is_new and len(self.early) < WINDOW
+
+    def _begin(self) -> None:
+        self.check_deadline()
+        now = time.monotonic()
+        if now < self._begun + self._pause:
+            # The worker may be back soon; polling notices if Python shuts down.
+            self.poll([])
+            return
+        self._last.clear()
+        self._begun, self._pause = now, min(2 * self._pause, _LONGEST_PAUSE)
+        # Coordinated reads need infinite datasets and named jobs.
+        self._job = self.begin(
+            range(self.following, _EVER),
+            job_name=str(uuid.uuid4()),
+            consumer_index=0,
+            num_consumers=1,
+        )
+
+
+class UnorderedReceiver(Receiver):
+    """Delivers pieces in the order they arrive; each epoch is a job of its own."""
+
+    def prepare(self) -> None:
+        """Begins with the first epoch."""
+        self._epochs: Iterator[Epoch] = self.epochs()
+        self._epoch: Epoch | None = None
+        self._job: PieceStream | None = None
+
+    def next(self) -> ReceivedPiece:
+        """Returns a piece that arrived."""
+        while True:
+            if self._epoch is None or self._job is None:
+                self._epoch = next(self._epochs)
+                self._job = self.begin(self._epoch.pieces)
+            arrived = self.poll([self._job])
+            if arrived is None:
+                self._wait(self._epoch, self._job)
+                continue
+            self.progress()
+            if self._epoch.has_come(arrived.number) and not self.policy.may_repeat:
+                self._epoch.drop(arrived.number)
+                continue
+            self._epoch.give(arrived.number)
+            if not self._epoch.missing and not self.policy.may_repeat:
+                self._over(self._epoch, self._job)
+            return arrived
+
+    def _wait(self, epoch: Epoch, job: PieceStream) -> None:
+        """Ends an epoch of which nothing more will arrive."""
+        if job.has_ended:
+            self._over(epoch, job)
+        elif self.quiet > self.service.deadline:
+            dispatcher, workers = self.who_answers()
+            is_enough = not epoch.missing or self.policy.may_lose
+            if not (is_enough and dispatcher and any(workers.values())):
+                raise self.overdue()
+            # The missing pieces were lost with a worker that died.
+            self._over(epoch, job)
+
+    def _over(self, epoch: Epoch, job: PieceStream) -> None:
+        self.end(job)
+        self._epoch = self._job = None
+        self.account(epoch)
 
 
 class ServicePipeline(Pipeline):

@@ -4,13 +4,67 @@ import dataclasses
 import threading
 from collections import Counter, deque
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import numpy as np
 
-from my_datasets.errors import LostExamplesError
-from my_datasets.input_pipeline.frameworks.stall_clock import StallStats
+from my_datasets.errors import InvalidOptionError, LostExamplesError
+from my_datasets.input_pipeline.frameworks.tf_dataset import StallStats
 from my_datasets.input_pipeline.order.batching import Batching
-from my_datasets.input_pipeline.service.policies import Policy
+
+Sharding = Literal["exact", "static", "dynamic", "off"]
+# How workers get pieces: an idle worker takes the next one, each has its own, or each makes all.
+Dealing = Literal["taken", "fixed", "all"]
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A sharding mode and its guarantees.
+
+    Attributes:
+      sharding: The mode's name.
+      dealing: How workers get pieces.
+      is_ordered: Whether batches come in the plan's order; otherwise in the order they are made.
+      makes_again: Whether other workers make the pieces that were lost with a worker.
+      may_lose: Whether an epoch may lack examples that were lost with a worker.
+      may_repeat: Whether an epoch may repeat examples.
+    """
+
+    sharding: Sharding
+    dealing: Dealing
+    is_ordered: bool = False
+    makes_again: bool = False
+    may_lose: bool = False
+    may_repeat: bool = False
+
+    @property
+    def guarantee(self) -> str:
+        """The delivery guarantee for each example, in words."""
+        if self.may_lose:
+            return "at most once"
+        return "at least once" if self.may_repeat else "exactly once"
+
+
+_POLICIES = (
+    Policy("exact", "taken", is_ordered=True, makes_again=True),
+    Policy("static", "fixed", is_ordered=True),
+    Policy("dynamic", "taken", may_lose=True),
+    Policy("off", "all", may_repeat=True),
+)
+
+
+def policy_of(sharding: str) -> Policy:
+    """Returns the policy of a sharding mode.
+
+    Raises:
+      InvalidOptionError: There is no such mode.
+    """
+    found = next((one for one in _POLICIES if one.sharding == sharding), None)
+    if found is None:
+        names = ", ".join(map(repr, get_args(Sharding)))
+        raise InvalidOptionError(f"sharding={sharding!r} is unknown.", fix=f"use one of {names}")
+    return found
+
 
 # Finished epochs to remember.
 _KEPT = 1000
@@ -141,7 +195,7 @@ class Epoch:
         if (lost and not policy.may_lose) or (repeated and not policy.may_repeat):
             raise LostExamplesError(
                 f"Epoch {self._epoch} had {self._given:,} examples instead of {expected:,}.",
-                f"Lost: {_shown(lost)}; repeated: {_shown(repeated)}",
+                f"Lost: {_shown_examples(lost)}; repeated: {_shown_examples(repeated)}",
                 f"sharding={policy.sharding!r} promises each {policy.guarantee}",
                 fix="resume from the last saved position, with sharding='exact'",
             )
@@ -158,7 +212,7 @@ class Epoch:
         return tuple(np.concatenate([self._batching.numbers(one) for one in pieces]).tolist())
 
 
-def _shown(examples: tuple[int, ...]) -> str:
+def _shown_examples(examples: tuple[int, ...]) -> str:
     if not examples:
         return "none"
     more = ", ..." if len(examples) > _SHOWN else ""

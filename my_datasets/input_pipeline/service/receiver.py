@@ -17,12 +17,11 @@ import tensorflow as tf
 from my_datasets.core.arrays import Array
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import ServiceError
-from my_datasets.input_pipeline.frameworks.shutdown import calls
+from my_datasets.input_pipeline.frameworks.tensors import calls
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.service import work_graph
-from my_datasets.input_pipeline.service.address import ServiceAddress
-from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, Epoch
-from my_datasets.input_pipeline.service.policies import Policy
+from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, Epoch, Policy
+from my_datasets.input_pipeline.service.server import ServiceAddress
 from my_datasets.input_pipeline.service.work_graph import HERE, WorkGraph
 
 # Seconds between the thread's checks whether the stream was closed, while its piece waits.

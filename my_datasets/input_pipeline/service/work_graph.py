@@ -37,7 +37,7 @@ from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Mix, Prefetch, Read, Stage
 from my_datasets.input_pipeline.read.prepared import OpenedVersions
-from my_datasets.input_pipeline.service.policies import Dealing
+from my_datasets.input_pipeline.service.delivery_audit import Dealing
 from my_datasets.input_pipeline.transform.augment import Augmentation
 from my_datasets.records import shard_provider
 from my_datasets.storage import addresses

@@ -7,8 +7,7 @@ from my_datasets.input_pipeline.order.batching import Batching
 from my_datasets.input_pipeline.order.permutation import Order
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.stages import Batch
-from my_datasets.input_pipeline.service.delivery_audit import Epoch
-from my_datasets.input_pipeline.service.policies import policy_of
+from my_datasets.input_pipeline.service.delivery_audit import Epoch, policy_of
 
 
 def epoch_of(given, dropped=()):

@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import my_datasets
 from my_datasets.errors import InvalidOptionError, PlanError, ServiceError
+from my_datasets.input_pipeline.service.dataset import ExactReceiver
 from my_datasets.input_pipeline.service.server import free_port
-from my_datasets.input_pipeline.service.sharding_policies import ExactReceiver
 from tests.input_pipeline.service.conftest import ROWS
 from tests.waiting import until
 

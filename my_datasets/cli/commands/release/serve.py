@@ -97,8 +97,12 @@ def _serve(
     workers: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    from my_datasets.input_pipeline.service.address import ServiceAddress
-    from my_datasets.input_pipeline.service.server import StopSignal, serve_dispatcher, serve_worker
+    from my_datasets.input_pipeline.service.server import (
+        ServiceAddress,
+        StopSignal,
+        serve_dispatcher,
+        serve_worker,
+    )
 
     address = ServiceAddress.parse(f"grpc://{host}:{port}")
     ending = StopSignal(child_of)
