@@ -104,6 +104,10 @@ def load(
       ReleaseNotFoundError, YankedError, CorruptReleaseError, SignatureError, StoreError: As in
         `pull`.
     """
+    options: dict[str, Any] = {
+        "as_supervised": as_supervised, "batch_size": batch_size, "shuffle_files": shuffle_files,
+        "decoders": decoders, "read_config": read_config,
+    }  # fmt: skip
     if cache_dir is not None:
         addresses.local_path(cache_dir, "cache_dir")  # fail before any request or build
     if store is not None:
@@ -124,9 +128,7 @@ def load(
             trusted = keys or keys_for(store)
             if trusted is not None:
                 require_signed(path, trusted, url=open_store(store).url)
-        builder = prepared_builder(path)
-        options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
-        return as_dataset(builder, split, with_info, *options)
+        return as_dataset(prepared_builder(path), split, with_info=with_info, **options)
     request = Request.of(reference)
     builder = find_builder(request.exact, data_dir=data_dir, builder_kwargs=builder_kwargs)
     _refuse_blocked(builder, request)
@@ -139,8 +141,7 @@ def load(
     elif not layout.is_prepared(builder.data_path):
         raise _not_prepared(builder)
     builder = _locked(request, builder, data_dir)
-    options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
-    return as_dataset(builder, split, with_info, *options)
+    return as_dataset(builder, split, with_info=with_info, **options)
 
 
 def _locked(

@@ -183,8 +183,8 @@ class Version(os.PathLike[str]):
         from my_datasets.input_pipeline.frameworks.tfds_builder import as_dataset
 
         return as_dataset(
-            self._builder, split, False, as_supervised, batch_size, shuffle_files, decoders,
-            read_config,
+            self._builder, split, as_supervised=as_supervised, batch_size=batch_size,
+            shuffle_files=shuffle_files, decoders=decoders, read_config=read_config,
         )  # fmt: skip
 
     def stats(self) -> Mapping[str, Any]:

@@ -63,31 +63,21 @@ class TensorForm:
     """
 
     def __init__(self, engine: Engine, first: Columns, draws: Draws | None) -> None:
-        """Derives the form from one example.
-
-        Args:
-          engine: Makes the batches.
-          first: The columns of one of its examples.
-          draws: The random numbers added to each example.
-
-        Raises:
-          FeatureError: Values have different shapes and cannot be batched.
-        """
+        """Derives the form from one example; its errors are those of `types_of`."""
         batch = engine.batching.batch
         own = batch.size if batch.drop_remainder else None
         size = own if draws is None or not draws.partners else None
         columns = pytree.columns_of(first)
-        types = [kind for column in columns for kind in types_of(column)]
+        self.types = [kind for column in columns for kind in types_of(column)]
         shapes = [shape for column in columns for shape in shapes_of(column, size)]
         if draws is not None:
-            types.append(tf.float32)
+            self.types.append(tf.float32)
             shapes.append((size, draws.count))
             if draws.partners:
-                types.append(tf.int64)
+                self.types.append(tf.int64)
                 shapes.append((own,))
         # Splitting pieces into batches copies them.
         self.is_single = engine.batching.at_once == 1
-        self.types = types
         self.shapes = shapes if self.is_single else [(None, *shape) for shape in shapes]
         self._first = first
 
@@ -110,9 +100,6 @@ def opened_for_tensors(
     """Opens the engine of a plan, and loads the columns of one example for its form.
 
     With `single`, and always for plans with ragged columns, each batch is a piece of its own.
-
-    Raises:
-      PlanError: The state belongs to another plan, or the data changed.
     """
     versions = versions or OpenedVersions()
     engine = Engine(plan, state, single=single, versions=versions)
@@ -151,7 +138,7 @@ def piece_arrays(engine: Engine, place: npt.NDArray[np.int64], draws: Draws | No
     return [one.reshape(piece.batches, piece.rows, *one.shape[1:]) for one in arrays]
 
 
-def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any] | None:
+def augmenter_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any] | None:
     """Returns the function that augments a batch; None without augmentation.
 
     Raises:
@@ -160,19 +147,18 @@ def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any
     if augment is None:
         return None
     is_image = pytree.map_columns(lambda leaf: leaf.form == "image", engine.tree)
-    count = pytree.columns_of(is_image).count(True)
+    images = [one for one in pytree.columns_of(engine.tree) if one.form == "image"]
     if augment.partners and is_image != (True, False):
         raise FeatureError(
             "MixUp and CutMix mix images and their labels: they need (image, label).",
             fix="give as_supervised=True, or leave them out",
         )
-    if count != 1:
+    if len(images) != 1:
         raise FeatureError(
-            f"There are {count} columns of images, one of which would be augmented.",
+            f"There are {len(images)} columns of images, one of which would be augmented.",
             fix="choose one with columns=[...], or leave augment out",
         )
-
-    (leaf,) = (one for one in pytree.columns_of(engine.tree) if one.form == "image")
+    leaf = images[0]
     if len(leaf.shape) != 3 or leaf.sequence:
         raise FeatureError(
             f"{leaf.name!r} has several images in each example: augment changes one.",
@@ -184,19 +170,18 @@ def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any
     def augmented(
         batch: Tree[tf.Tensor], draws: tf.Tensor, rows: tf.Tensor | None = None
     ) -> Tree[tf.Tensor]:
-        changed = changed_rows(batch, draws)
+        changed: Tree[tf.Tensor]
+        if is_image == (True, False):
+            images, targets = batch
+            changed = augment(images, targets, draws)
+        else:
+            changed = pytree.map_columns(
+                lambda is_one, tensor: augment(tensor, None, draws)[0] if is_one else tensor,
+                is_image, batch,
+            )  # fmt: skip
         if rows is None:
             return changed
         return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), changed)
-
-    def changed_rows(batch: Tree[tf.Tensor], draws: tf.Tensor) -> Tree[tf.Tensor]:
-        if is_image == (True, False):
-            images, targets = batch
-            return augment(images, targets, draws)
-        return pytree.map_columns(
-            lambda is_one, tensor: augment(tensor, None, draws)[0] if is_one else tensor,
-            is_image, batch,
-        )  # fmt: skip
 
     return augmented
 

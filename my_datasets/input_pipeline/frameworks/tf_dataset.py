@@ -16,8 +16,8 @@ from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.tensors import (
     Draws,
     TensorForm,
+    augmenter_of,
     calls,
-    change_of,
     opened_for_tensors,
     piece_arrays,
     place_of,
@@ -309,12 +309,20 @@ def _local(
     dataset = tf.data.Dataset.range(1).flat_map(places).map(loaded, **in_parallel)
     if not form.is_single:
         dataset = dataset.unbatch()
-    change = change_of(engine, augment)
+    change = augmenter_of(engine, augment)
     if change is not None:
         dataset = dataset.map(change, **in_parallel)
     if prefetch.ahead:
         dataset = dataset.prefetch(prefetch.ahead)
-    return timed_by(clock, counted(dataset, batching)).with_options(_options(prefetch))
+    # Keep `tf.data` to the parallelism and prefetching of the plan.
+    options = tf.data.Options()
+    if not prefetch.ahead:
+        options.experimental_optimization.map_parallelization = False
+        options.experimental_optimization.inject_prefetch = False
+    if prefetch.workers > cores():
+        # The shared thread pool has one thread per core.
+        options.threading.private_threadpool_size = prefetch.workers + 1
+    return timed_by(clock, counted(dataset, batching)).with_options(options)
 
 
 def counted(batches: tf.data.Dataset, batching: Batching) -> tf.data.Dataset:
@@ -338,15 +346,3 @@ def timed_by(clock: StallClock, batches: tf.data.Dataset) -> tf.data.Dataset:
         return batch
 
     return tf.data.Dataset.zip((asked, batches)).map(recorded)
-
-
-def _options(prefetch: Prefetch) -> tf.data.Options:
-    """Returns options that keep `tf.data` to the parallelism and prefetching of the plan."""
-    options = tf.data.Options()
-    if not prefetch.ahead:
-        options.experimental_optimization.map_parallelization = False
-        options.experimental_optimization.inject_prefetch = False
-    if prefetch.workers > cores():
-        # The shared thread pool has one thread per core.
-        options.threading.private_threadpool_size = prefetch.workers + 1
-    return options

@@ -41,7 +41,7 @@ class ReadOptions(TypedDict, total=False):
 
     split: Annotated[Any, rules.split, "train"]
     columns: Annotated[Sequence[str] | None, rules.columns, None]
-    image_size: Annotated[tuple[int, int] | None, rules.pair, None]
+    image_size: Annotated[tuple[int, int] | None, rules.image_size, None]
     missing: Annotated[Missing, rules.missing, "tfds"]
     data_dir: _Path
     shards_dir: _Path
@@ -74,7 +74,7 @@ class LoaderOptions(ReadOptions, BatchOptions, total=False):
     as_supervised: Annotated[bool | None, rules.flag("what the dataset declares"), None]
     image_dtype: Annotated[str | None, rules.choice("float32", none=True), None]
     crop: Annotated[CropKind | None, rules.choice(*get_args(CropKind), none=True), None]
-    crop_area: Annotated[tuple[float, float], rules.parts_of_area, (0.08, 1.0)]
+    crop_area: Annotated[tuple[float, float], rules.crop_area, (0.08, 1.0)]
     undecodable: Annotated[Undecodable, rules.choice(*get_args(Undecodable)), "fail"]
     tokenizer: Annotated[Mapping[str, str | os.PathLike[str]] | None, rules.tokenizer, None]
     pack: Annotated[int | None, rules.whole(1, none="no rows of tokens"), None]

@@ -141,7 +141,7 @@ def planned(reference: Reference, options: PlanOptions) -> tuple[Plan, OpenedVer
     part = host_part(options)
     is_shuffled, reason = options["shuffle"], ""
     if is_shuffled is None:
-        is_shuffled, reason = by_default(split)
+        is_shuffled, reason = default_shuffle(split)
     seed, is_drawn = options["seed"], False
     if seed is None:
         is_drawn = is_shuffled or bucket_by is not None or crop == "random"
@@ -218,7 +218,7 @@ def _check_combinations(options: PlanOptions) -> None:
             raise InvalidOptionError(problem, fix=fix)
 
 
-def by_default(split: str) -> tuple[bool, str]:
+def default_shuffle(split: str) -> tuple[bool, str]:
     """Returns whether a split is shuffled by default, and why."""
     names = [part.strip() for part in split.split("+")]
     is_shuffled = not all(name.lower().startswith(_NOT_SHUFFLED) for name in names)
@@ -243,7 +243,7 @@ def _only_column(source: IndexedExamples, name: str) -> str:
 def mix(
     parts: Annotated[Sequence[str | DatasetReference | Plan], rules.parts],
     *,
-    weights: Annotated[Sequence[float] | None, rules.numbers_above_0] = None,
+    weights: Annotated[Sequence[float] | None, rules.weights] = None,
     temperature: Annotated[float, rules.real(0, above=True)] = 1.0,
     stop: Annotated[Stop, rules.choice(*get_args(Stop))] = "first",
     workers: Workers = None,

@@ -9,13 +9,13 @@ import math
 import time
 import uuid
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import tensorflow as tf
 
 from my_datasets.core.arrays import Array
 from my_datasets.core.logs import get_logger
-from my_datasets.errors import InvalidOptionError, PlanError
+from my_datasets.errors import PlanError
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.tf_dataset import Iteration, Pipeline, counted, timed_by
 from my_datasets.input_pipeline.order.state import State
@@ -23,11 +23,11 @@ from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Prefetch, Repeat
 from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.service.delivery_audit import (
+    POLICIES,
     DeliveryAudit,
     Epoch,
     ServiceStats,
     Sharding,
-    policy_of,
 )
 from my_datasets.input_pipeline.service.receiver import (
     PieceStream,
@@ -36,19 +36,16 @@ from my_datasets.input_pipeline.service.receiver import (
     Service,
 )
 from my_datasets.input_pipeline.service.server import ServiceAddress
-from my_datasets.input_pipeline.service.work_graph import BESIDE, WorkGraph
+from my_datasets.input_pipeline.service.work_graph import WorkGraph
 from my_datasets.input_pipeline.transform.augment import Augmentation
 
+_log = get_logger(__name__)
 # Pieces that may arrive ahead of a late one.
 WINDOW = 32
-_ENDLESS = 1 << 62
-
-_log = get_logger(__name__)
+# More pieces than any iteration has; the end of a range that TensorFlow treats as infinite.
+_ENDLESS, _INFINITE = 1 << 62, (1 << 63) - 1
 # Seconds without a new piece after which the next ones are requested again.
 _PATIENCE = 10.0
-
-# The end of a range that TensorFlow treats as infinite.
-_EVER = (1 << 63) - 1
 # Seconds between successive jobs without a result, doubled each time.
 _PAUSE, _LONGEST_PAUSE = 0.5, 5.0
 
@@ -68,7 +65,6 @@ class OrderedReceiver(Receiver):
         self.total = _ENDLESS if total is None else total
         self.following = 0
         self.early: dict[int, ReceivedPiece] = {}
-        self._epochs: Iterator[Epoch] = self.epochs()
         self._epoch: Epoch | None = None
 
     def receive(self, epoch: Epoch) -> None:
@@ -88,7 +84,7 @@ class OrderedReceiver(Receiver):
         self._epoch.give(self.following)
         self.following += 1
         if self.following == self._epoch.pieces.stop:
-            self.account(self._epoch)
+            self.finish(self._epoch)
             self._epoch = None
         return arrived
 
@@ -110,20 +106,17 @@ class ExactReceiver(OrderedReceiver):
         """Begins without streams."""
         super().prepare()
         self._main: PieceStream | None = None
-        self._again: PieceStream | None = None
+        self._retry: PieceStream | None = None
         self._is_silent = False
-        self._asked_again = 0.0
+        self._retried = 0.0
         self._patience = min(_PATIENCE, self.service.deadline / 3)
 
     def receive(self, epoch: Epoch) -> None:
         """Receives a piece, if one arrives, and requests late ones again."""
         if self._main is None:
             self._main = self.begin(range(self.total))
-        main = self._main
         is_full = len(self.early) >= WINDOW
-        streams = [] if is_full else [main]
-        if self._again is not None:
-            streams.insert(0, self._again)
+        streams = [one for one in (self._retry, None if is_full else self._main) if one is not None]
         arrived = self.poll(streams)
         if arrived is not None:
             if arrived.number < self.following or arrived.number in self.early:
@@ -133,16 +126,15 @@ class ExactReceiver(OrderedReceiver):
                 self.progress()
             return
         self.check_deadline()
-        is_late = is_full or main.has_ended or self.quiet > self._patience
-        if is_late and self._may_ask():
-            self._ask_again(is_full=is_full)
+        is_late = is_full or self._main.has_ended or self.idle > self._patience
+        if is_late and (
+            self._retry is None
+            or self._retry.has_ended
+            or min(time.monotonic() - self._retried, self.idle) > self._patience
+        ):
+            self._request_again(is_full=is_full)
 
-    def _may_ask(self) -> bool:
-        if self._again is None or self._again.has_ended:
-            return True
-        return time.monotonic() - max(self._asked_again, self._progress) > self._patience
-
-    def _ask_again(self, *, is_full: bool) -> None:
+    def _request_again(self, *, is_full: bool) -> None:
         """Requests the missing pieces again, from any worker."""
         end = max(self.early, default=self.following) + 1
         if not is_full:
@@ -152,21 +144,17 @@ class ExactReceiver(OrderedReceiver):
             "%d pieces did not arrive, the first is %d; requesting them again",
             len(missing), missing[0],
         )  # fmt: skip
-        if self._again is not None:
+        if self._retry is not None:
             # Once requests went unanswered, stop waiting for that worker each time.
-            self._is_silent = self._is_silent or not self._again.has_given
-            self.end(self._again)
-        if self._is_silent and self._others_answer():
+            self._is_silent = self._is_silent or not self._retry.has_given
+            self.end(self._retry)
+        if self._is_silent and self.others_answer():
             _log.warning("Making them in this process: a worker is unreachable")
-            self._again = self.begin_here(missing)
+            self._retry = self.begin_local(missing)
         else:
-            self._again = self.begin(missing)
-        self._asked_again = time.monotonic()
-        self.ledger.asked_again(len(missing))
-
-    def _others_answer(self) -> bool:
-        dispatcher, workers = self.who_answers()
-        return dispatcher and any(workers.values())
+            self._retry = self.begin(missing)
+        self._retried = time.monotonic()
+        self.audit.add_retry(pieces=len(missing))
 
 
 class StaticReceiver(OrderedReceiver):
@@ -196,27 +184,24 @@ class StaticReceiver(OrderedReceiver):
             return
         number = arrived.number
         # Each worker's pieces arrive in order.
-        began_anew = number <= self._last.get(arrived.maker, -1)
-        self._last[arrived.maker] = number
-        if not began_anew and (number == self.following or self._is_early(number)):
+        has_restarted = number <= self._last.get(arrived.worker, -1)
+        self._last[arrived.worker] = number
+        is_ahead = number > self.following and number not in self.early
+        may_wait = number == self.following or (is_ahead and len(self.early) < WINDOW)
+        if may_wait and not has_restarted:
             self.early[number] = arrived
             self._pause = _PAUSE
             self.progress()
             return
         epoch.drop(number)
-        if began_anew or (number > self.following and number not in self.early):
+        if has_restarted or is_ahead:
             _log.warning(
                 "piece %d arrived instead of %d, because a worker restarted or is gone; "
                 "restarting the job from there", number, self.following,
             )  # fmt: skip
             self.end(self._job)
             self._job = None
-            self.ledger.began_again()
-
-    def _is_early(self, number: int) -> bool:
-        """Returns whether a piece may wait for those before it."""
-        is_new = number > self.following and number not in self.early
-        return is_new and len(self.early) < WINDOW
+            self.audit.add_retry(jobs=1)
 
     def _begin(self) -> None:
         self.check_deadline()
@@ -229,11 +214,9 @@ class StaticReceiver(OrderedReceiver):
         self._begun, self._pause = now, min(2 * self._pause, _LONGEST_PAUSE)
         # Coordinated reads need infinite datasets and named jobs.
         self._job = self.begin(
-            range(self.following, _EVER),
-            job_name=str(uuid.uuid4()),
-            consumer_index=0,
-            num_consumers=1,
-        )
+            range(self.following, _INFINITE),
+            job_name=str(uuid.uuid4()), consumer_index=0, num_consumers=1,
+        )  # fmt: skip
 
 
 class UnorderedReceiver(Receiver):
@@ -241,45 +224,53 @@ class UnorderedReceiver(Receiver):
 
     def prepare(self) -> None:
         """Begins with the first epoch."""
-        self._epochs: Iterator[Epoch] = self.epochs()
-        self._epoch: Epoch | None = None
-        self._job: PieceStream | None = None
+        self._running: tuple[Epoch, PieceStream] | None = None
 
     def next(self) -> ReceivedPiece:
         """Returns a piece that arrived."""
         while True:
-            if self._epoch is None or self._job is None:
-                self._epoch = next(self._epochs)
-                self._job = self.begin(self._epoch.pieces)
-            arrived = self.poll([self._job])
+            if self._running is None:
+                epoch = next(self._epochs)
+                self._running = epoch, self.begin(epoch.pieces)
+            epoch, job = self._running
+            arrived = self.poll([job])
             if arrived is None:
-                self._wait(self._epoch, self._job)
+                if job.has_ended or self._has_lost_rest(epoch):
+                    self._finish(epoch, job)
                 continue
             self.progress()
-            if self._epoch.has_come(arrived.number) and not self.policy.may_repeat:
-                self._epoch.drop(arrived.number)
+            may_repeat = self.policy.may_repeat
+            if arrived.number not in epoch.missing and not may_repeat:
+                epoch.drop(arrived.number)
                 continue
-            self._epoch.give(arrived.number)
-            if not self._epoch.missing and not self.policy.may_repeat:
-                self._over(self._epoch, self._job)
+            epoch.give(arrived.number)
+            if not epoch.missing and not may_repeat:
+                self._finish(epoch, job)
             return arrived
 
-    def _wait(self, epoch: Epoch, job: PieceStream) -> None:
-        """Ends an epoch of which nothing more will arrive."""
-        if job.has_ended:
-            self._over(epoch, job)
-        elif self.quiet > self.service.deadline:
-            dispatcher, workers = self.who_answers()
-            is_enough = not epoch.missing or self.policy.may_lose
-            if not (is_enough and dispatcher and any(workers.values())):
-                raise self.overdue()
-            # The missing pieces were lost with a worker that died.
-            self._over(epoch, job)
+    def _has_lost_rest(self, epoch: Epoch) -> bool:
+        """Returns whether the missing pieces were lost with a worker that died.
 
-    def _over(self, epoch: Epoch, job: PieceStream) -> None:
+        Raises:
+          ServiceError: Nothing arrived within the deadline, and that is not why.
+        """
+        if self.idle <= self.service.deadline:
+            return False
+        may_end = not epoch.missing or self.policy.may_lose
+        if not (may_end and self.others_answer()):
+            raise self.timeout_error()
+        return True
+
+    def _finish(self, epoch: Epoch, job: PieceStream) -> None:
         self.end(job)
-        self._epoch = self._job = None
-        self.account(epoch)
+        self._running = None
+        self.finish(epoch)
+
+
+_RECEIVERS: dict[Sharding, type[Receiver]] = {
+    "exact": ExactReceiver, "static": StaticReceiver,
+    "dynamic": UnorderedReceiver, "off": UnorderedReceiver,
+}  # fmt: skip
 
 
 class ServicePipeline(Pipeline):
@@ -298,45 +289,26 @@ class ServicePipeline(Pipeline):
     ) -> None:
         """Builds the dataset; the service is contacted when an iteration begins.
 
-        Args:
-          plan: The plan.
-          service: The dispatcher's URL, such as `grpc://localhost:5050`.
-          sharding: How pieces are distributed to workers; see `docs/feeding.md`.
-          deadline: Fail after this many seconds without anything new.
-          state: Where to begin; None for the beginning.
-          augment: Augments the images, in the workers.
-          versions: What the caller has opened already; None for nothing.
-
-        Raises:
-          FeatureError: Values have different shapes and cannot be batched.
-          InvalidOptionError: An option is invalid.
-          PlanError: The state belongs to another plan, or the data changed.
-          ServiceError: The augmentation cannot be sent to other processes.
+        The arguments and errors are those of `my_datasets.pipeline`; `versions` has what the caller
+        has opened already.
         """
-        if not 0 < deadline < math.inf:
-            raise InvalidOptionError(
-                f"deadline={deadline} is not valid.", fix="give seconds, for example 60"
-            )
-        self.policy = policy_of(sharding)
+        self.policy = POLICIES[sharding]
         self.service = Service(ServiceAddress.parse(service), deadline)
-        self._ledger = DeliveryAudit()
+        self._audit = DeliveryAudit()
         super().__init__(plan, state=state, augment=augment, versions=versions)
 
     def _opened(
         self, state: State | None, versions: OpenedVersions | None
     ) -> tuple[Engine, Iteration]:
         work = WorkGraph(self.plan, state, self.augment, versions)
-        receivers: dict[str, type[Receiver]] = {"exact": ExactReceiver, "static": StaticReceiver}
-        kind = receivers.get(self.policy.sharding, UnorderedReceiver)
-        policy, service, ledger = self.policy, self.service, self._ledger
+        kind = _RECEIVERS[self.policy.sharding]
+        policy, service, audit = self.policy, self.service, self._audit
 
         def iteration(begin: Callable[[], State]) -> tf.data.Dataset:
             def receive() -> "_Pieces":
-                return _Pieces(kind(work, policy, service, ledger, begin()))
+                return _Pieces(kind(work, policy, service, audit, begin()))
 
-            pieces = tf.data.Dataset.from_generator(
-                receive, output_signature=work.flat_specs[len(BESIDE) :]
-            )
+            pieces = tf.data.Dataset.from_generator(receive, output_signature=work.flat_specs)
             dataset = pieces.map(lambda *flat: work.packed(flat))
             if not work.is_single:
                 dataset = dataset.unbatch()
@@ -385,7 +357,7 @@ class ServicePipeline(Pipeline):
 
     def stats(self) -> ServiceStats:
         """Returns how long the consumer has waited, and the delivery account of each epoch."""
-        return self._ledger.stats(self._clock.stats())
+        return self._audit.stats(self._clock.stats())
 
 
 class _Pieces:

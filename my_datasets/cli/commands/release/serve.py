@@ -8,15 +8,12 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import rich_click as click
 
 from my_datasets.cli import output
 from my_datasets.errors import InvalidOptionError
-
-if TYPE_CHECKING:
-    from my_datasets.input_pipeline.service.server import RunningServer
 
 _PORT = 5050
 
@@ -105,26 +102,26 @@ def _serve(
     )
 
     address = ServiceAddress.parse(f"grpc://{host}:{port}")
-    ending = StopSignal(child_of)
+    stop = StopSignal(child_of)
 
-    def ready(served: "RunningServer") -> None:
-        facts = {"role": role, "url": address.url, "address": str(address), "pid": served.pid}
+    def ready() -> None:
+        facts = {"role": role, "url": address.url, "address": str(address), "pid": os.getpid()}
         if as_json:
             output.echo(json.dumps(facts))
         else:
-            output.echo(f"The {role} is at {address.url}, process {served.pid}")
+            output.echo(f"The {role} is at {address.url}, process {os.getpid()}")
         sys.stdout.flush()
 
-    with _on_signals(ending.ask):
+    with _on_signals(stop.request):
         if role == "dispatcher":
-            serve_dispatcher(address, str(work_dir), workers, ending, ready)
+            serve_dispatcher(address, str(work_dir), workers, stop, ready)
         else:
             found = ServiceAddress.parse(f"grpc://{dispatcher.removeprefix('grpc://')}")
-            serve_worker(address, found, patience, ending, ready)
+            serve_worker(address, found, patience, stop, ready)
 
 
 def _supervise(role: str, options: dict[str, Any]) -> None:
-    from my_datasets.input_pipeline.service.server import Supervisor
+    from my_datasets.input_pipeline.service.server import StopSignal, supervise
 
     given = [f"--port={options['port']}", f"--host={options['host']}", f"--child-of={os.getpid()}"]
     if role == "dispatcher":
@@ -133,15 +130,15 @@ def _supervise(role: str, options: dict[str, Any]) -> None:
     else:
         given += [f"--dispatcher={options['dispatcher']}", f"--wait={options['patience']}"]
     given += ["--json"] if options["as_json"] else []
-    supervisor = Supervisor([sys.executable, "-m", "my_datasets", "serve", role, *given])
-    with _on_signals(supervisor.ask):
-        supervisor.run()
+    stop = StopSignal()
+    with _on_signals(stop.request):
+        supervise([sys.executable, "-m", "my_datasets", "serve", role, *given], stop)
 
 
 @contextlib.contextmanager
-def _on_signals(ask: Callable[[], None]) -> Iterator[None]:
+def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Shuts down in order on SIGTERM or SIGINT."""
-    before = {one: signal.signal(one, lambda *_: ask()) for one in (signal.SIGTERM, signal.SIGINT)}
+    before = {one: signal.signal(one, lambda *_: stop()) for one in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
