@@ -19,7 +19,7 @@ import tensorflow as tf
 from my_datasets.core.arrays import Array
 from my_datasets.errors import FeatureError
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.pytree import Column, Columns, Ragged, Tree
+from my_datasets.input_pipeline.decode.pytree import Column, Ragged, Tree
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.order.batching import Piece
 from my_datasets.input_pipeline.order.permutation import uniform
@@ -52,34 +52,60 @@ class Draws:
         return cls(augment.seed, max(1, augment.draws), augment.partners)
 
 
-class TensorForm:
-    """The tensors of a batch, and how to make them from arrays.
+class TensorPieces:
+    """The pieces of a plan as tensors.
 
     Attributes:
+      engine: Makes the pieces.
+      draws: The random numbers that are added to each example; None without augmentation.
       types: The types of the arrays of a piece.
       shapes: Their shapes, with None for unknown sizes.
       is_single: Whether a piece is one batch; otherwise its arrays have an additional first
         dimension.
+      augmented: Augments a batch; None without augmentation.
     """
 
-    def __init__(self, engine: Engine, first: Columns, draws: Draws | None) -> None:
-        """Derives the form from one example; its errors are those of `types_of`."""
+    def __init__(
+        self,
+        plan: Plan,
+        state: State | None,
+        augment: Augmentation | None,
+        *,
+        single: bool,
+        versions: OpenedVersions | None,
+    ) -> None:
+        """Opens the data, and derives types and shapes from one example.
+
+        With `single`, and always for plans with ragged columns, each batch is a piece of its own.
+
+        Raises:
+          FeatureError: Values have different shapes and cannot be batched, or augmented.
+          PlanError: The state belongs to another plan, or the data changed.
+        """
+        versions = versions or OpenedVersions()
+        engine = Engine(plan, state, single=single, versions=versions)
+        self._first = engine.load(Piece(engine.batching.start.epoch, 0, 1, 1))
+        columns = pytree.columns_of(self._first)
+        if not single and any(isinstance(one, Ragged) for one in columns):
+            # TensorFlow cannot split ragged columns into batches.
+            engine = Engine(plan, state, single=True, versions=versions)
+        self.engine = engine
+        self.draws = Draws.of(augment)
         batch = engine.batching.batch
         own = batch.size if batch.drop_remainder else None
-        size = own if draws is None or not draws.partners else None
-        columns = pytree.columns_of(first)
+        size = None if self.draws is not None and self.draws.partners else own
         self.types = [kind for column in columns for kind in types_of(column)]
         shapes = [shape for column in columns for shape in shapes_of(column, size)]
-        if draws is not None:
+        if self.draws is not None:
             self.types.append(tf.float32)
-            shapes.append((size, draws.count))
-            if draws.partners:
+            shapes.append((size, self.draws.count))
+            if self.draws.partners:
                 self.types.append(tf.int64)
                 shapes.append((own,))
         # Splitting pieces into batches copies them.
         self.is_single = engine.batching.at_once == 1
         self.shapes = shapes if self.is_single else [(None, *shape) for shape in shapes]
-        self._first = first
+        self.augmented = _augmenter(engine, augment)
 
     def batch(self, arrays: Sequence[tf.Tensor]) -> tuple[Any, ...]:
         """Returns the tensors of a piece, nested like its columns, and what augmentation needs.
@@ -92,22 +118,6 @@ class TensorForm:
         rest = iter(arrays)
         batch = pytree.map_columns(lambda column: tensor_of(column, rest), self._first)
         return (batch, *rest)
-
-
-def opened_for_tensors(
-    plan: Plan, state: State | None, *, single: bool = False, versions: OpenedVersions | None = None
-) -> tuple[Engine, Columns]:
-    """Opens the engine of a plan, and loads the columns of one example for its form.
-
-    With `single`, and always for plans with ragged columns, each batch is a piece of its own.
-    """
-    versions = versions or OpenedVersions()
-    engine = Engine(plan, state, single=single, versions=versions)
-    first = engine.load(Piece(engine.batching.start.epoch, 0, 1, 1))
-    if not single and any(isinstance(one, Ragged) for one in pytree.columns_of(first)):
-        # TensorFlow cannot split ragged columns into batches.
-        engine = Engine(plan, state, single=True, versions=versions)
-    return engine, first
 
 
 def place_of(start: State, number: int) -> npt.NDArray[np.int64]:
@@ -138,12 +148,8 @@ def piece_arrays(engine: Engine, place: npt.NDArray[np.int64], draws: Draws | No
     return [one.reshape(piece.batches, piece.rows, *one.shape[1:]) for one in arrays]
 
 
-def augmenter_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any] | None:
-    """Returns the function that augments a batch; None without augmentation.
-
-    Raises:
-      FeatureError: The batch does not have exactly one image feature to augment.
-    """
+def _augmenter(engine: Engine, augment: Augmentation | None) -> Callable[..., Any] | None:
+    """Returns the function that augments the one image feature of a batch."""
     if augment is None:
         return None
     is_image = pytree.map_columns(lambda leaf: leaf.form == "image", engine.tree)

@@ -1,6 +1,7 @@
 """A plan as a `tf.data.Dataset`."""
 
 import dataclasses
+import functools
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,14 +12,11 @@ import tensorflow as tf
 from my_datasets.core.arrays import Array
 from my_datasets.core.processes import cores
 from my_datasets.errors import PlanError
-from my_datasets.input_pipeline.decode.pytree import Columns, Tree
+from my_datasets.input_pipeline.decode.pytree import Tree
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.tensors import (
-    Draws,
-    TensorForm,
-    augmenter_of,
+    TensorPieces,
     calls,
-    opened_for_tensors,
     piece_arrays,
     place_of,
 )
@@ -127,12 +125,8 @@ class Pipeline(tf.data.Dataset):
     ) -> tuple[Engine, Iteration]:
         """Returns the engine, and a function that builds the dataset of an iteration."""
         mixes = self.augment is not None and self.augment.partners > 0
-        engine, first = opened_for_tensors(self.plan, state, single=mixes, versions=versions)
-
-        def iteration(begin: Callable[[], State]) -> tf.data.Dataset:
-            return _local(engine, first, self.augment, self._clock, begin)
-
-        return engine, iteration
+        pieces = TensorPieces(self.plan, state, self.augment, single=mixes, versions=versions)
+        return pieces.engine, functools.partial(_local_batches, pieces, self._clock)
 
     def _inputs(self) -> list[tf.data.Dataset]:
         return [self._dataset]
@@ -267,20 +261,14 @@ def _not_saved() -> None:
     )
 
 
-def _local(
-    engine: Engine,
-    first: Columns,
-    augment: Augmentation | None,
-    clock: StallClock,
-    begin: Callable[[], State],
+def _local_batches(
+    pieces: TensorPieces, clock: StallClock, begin: Callable[[], State]
 ) -> tf.data.Dataset:
     """Returns a dataset of batches made in this process.
 
     Each iterator calls `begin`, for its first batch, to learn where to begin.
     """
-    batching = engine.batching
-    draws = Draws.of(augment)
-    form = TensorForm(engine, first, draws)
+    engine, batching = pieces.engine, pieces.engine.batching
     prefetch = engine.plan.the(Prefetch)
 
     def begun() -> Array:
@@ -296,22 +284,21 @@ def _local(
 
     def load(place: Array) -> list[Array]:
         with calls:
-            return piece_arrays(engine, place, draws)
+            return piece_arrays(engine, place, pieces.draws)
 
     def loaded(place: tf.Tensor) -> Tree[tf.Tensor]:
-        arrays = tf.numpy_function(load, [place], form.types, stateful=False)
-        batch, *drawn = form.batch(arrays)
+        arrays = tf.numpy_function(load, [place], pieces.types, stateful=False)
+        batch, *drawn = pieces.batch(arrays)
         return (batch, *drawn) if drawn else batch
 
     in_parallel: dict[str, object] = {}
     if prefetch.ahead:
         in_parallel = {"num_parallel_calls": prefetch.workers, "deterministic": True}
     dataset = tf.data.Dataset.range(1).flat_map(places).map(loaded, **in_parallel)
-    if not form.is_single:
+    if not pieces.is_single:
         dataset = dataset.unbatch()
-    change = augmenter_of(engine, augment)
-    if change is not None:
-        dataset = dataset.map(change, **in_parallel)
+    if pieces.augmented is not None:
+        dataset = dataset.map(pieces.augmented, **in_parallel)
     if prefetch.ahead:
         dataset = dataset.prefetch(prefetch.ahead)
     # Keep `tf.data` to the parallelism and prefetching of the plan.

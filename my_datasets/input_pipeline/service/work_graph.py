@@ -27,9 +27,7 @@ from my_datasets.input_pipeline.decode.pytree import Tree
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.tensors import (
     Draws,
-    TensorForm,
-    augmenter_of,
-    opened_for_tensors,
+    TensorPieces,
     piece_arrays,
     place_of,
 )
@@ -169,14 +167,11 @@ class _OpenedPlan:
             return self._engine
 
 
-class WorkGraph:
+class WorkGraph(TensorPieces):
     """The pieces of a plan, to be made by other processes.
 
     Attributes:
-      engine: An engine like those of the workers; maps pieces to examples.
       flat_specs: The types and shapes of a piece's flat tensors.
-      is_single: Whether a piece is one batch; otherwise its tensors have an additional first
-        dimension.
     """
 
     def __init__(
@@ -189,19 +184,12 @@ class WorkGraph:
         """Builds the graph.
 
         Raises:
-          FeatureError: Values have different shapes and cannot be batched.
-          PlanError: The state belongs to another plan, or the data changed.
+          FeatureError, PlanError: As `TensorPieces`.
           ServiceError: The augmentation cannot be sent to other processes.
         """
-        draws = Draws.of(augment)
-        self.engine, first = opened_for_tensors(
-            plan, state, single=augment is not None, versions=versions
-        )
-        self._form = TensorForm(self.engine, first, draws)
-        self.is_single = self._form.is_single
+        super().__init__(plan, state, augment, single=augment is not None, versions=versions)
         start = self.engine.batching.start
-        self._request = ServiceRequest(plan, start, self.is_single, draws).to_json()
-        self._augment = augmenter_of(self.engine, augment)
+        self._request = ServiceRequest(plan, start, self.is_single, self.draws).to_json()
         self._threads = plan.the(Prefetch).workers
         piece = tf.function(self._piece).get_concrete_function(tf.TensorSpec((3,), tf.int64))
         _check_portable(piece.graph)
@@ -245,9 +233,9 @@ class WorkGraph:
         """Yields pieces made by this process, in the same form as those of `dataset`."""
         maker, request = PieceMaker(LOCAL), self._request.encode()
         for number in numbers:
-            types = (*_HEADER, *self._form.types)
+            types = (*_HEADER, *self.types)
             tensors = map(tf.constant, (number, *maker(request, place_of(start, number))), types)
-            piece = self._augmented(*tensors)
+            piece = self._finished(*tensors)
             yield tuple(one.numpy() for one in tf.nest.flatten(piece, expand_composites=True))
 
     def packed(self, flat: Sequence[tf.Tensor]) -> Tree[tf.Tensor]:
@@ -255,17 +243,17 @@ class WorkGraph:
         return tf.nest.pack_sequence_as(self._spec, flat, expand_composites=True)
 
     def _piece(self, place: tf.Tensor) -> tuple[Any, ...]:
-        types = [*_HEADER[1:], *self._form.types]
+        types = [*_HEADER[1:], *self.types]
         worker, skipped, *arrays = call_function([tf.constant(self._request), place], types)
         worker.set_shape(())
         skipped.set_shape(())
-        return self._augmented(place[2], worker, skipped, *arrays)
+        return self._finished(place[2], worker, skipped, *arrays)
 
-    def _augmented(
+    def _finished(
         self, number: tf.Tensor, worker: tf.Tensor, skipped: tf.Tensor, *arrays: tf.Tensor
     ) -> tuple[Any, ...]:
-        batch, *draws = self._form.batch(arrays)
-        return number, worker, skipped, self._augment(batch, *draws) if self._augment else batch
+        batch, *draws = self.batch(arrays)
+        return number, worker, skipped, self.augmented(batch, *draws) if self.augmented else batch
 
     def _flat(self, place: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return tuple(tf.nest.flatten(self._piece(place), expand_composites=True))
