@@ -1,8 +1,4 @@
-"""Converts columns of arrays to tensors: their types and shapes, and image augmentation.
-
-TensorFlow's threads prefetch batches. One that calls Python during shutdown never returns, and
-TensorFlow waits for it forever: the process would hang after its last line.
-"""
+"""Pieces of a plan as tensors, and the calls from TensorFlow into Python that make them."""
 
 import atexit
 import dataclasses
@@ -27,6 +23,11 @@ from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.transform.augment import Augmentation
+
+# Seconds after which TensorFlow's own queues are full of refusals, once calls are refused.
+_QUIET = 0.05
+# Seconds after which `close` stops waiting for a running call.
+_PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
@@ -236,14 +237,13 @@ def tensor_of(column: Column, tensors: Iterator[tf.Tensor]) -> tf.Tensor | tf.Ra
     return tf.RaggedTensor.from_nested_row_lengths(values, lengths, validate=False)
 
 
-# Seconds after which TensorFlow's own queues are full of refusals, once calls are refused.
-_QUIET = 0.05
-# Seconds after which `close` stops waiting for a running call.
-_PATIENCE = 30.0
-
-
 class RunningCalls:
-    """Counts running calls; each call uses this as a context manager."""
+    """Counts the running calls from TensorFlow into Python; each uses this as a context manager.
+
+    They must finish before the interpreter shuts down: a thread of TensorFlow that calls Python
+    during shutdown never returns, and TensorFlow waits for it forever, so the process would hang
+    after its last line.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
