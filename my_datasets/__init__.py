@@ -26,9 +26,8 @@ if TYPE_CHECKING:
         pipeline,
         torch_loader,
     )
-    from my_datasets.input_pipeline.plan.mixture import mix
     from my_datasets.input_pipeline.plan.plan import Plan
-    from my_datasets.input_pipeline.plan.planner import plan
+    from my_datasets.input_pipeline.plan.planner import mix, plan
     from my_datasets.input_pipeline.read.source import source
     from my_datasets.input_pipeline.transform import augment as augment
     from my_datasets.input_pipeline.transform import feature_columns as feature_columns
@@ -86,7 +85,7 @@ _LAZY = {
     "batches": "my_datasets.input_pipeline.entry_points",
     "grain_dataset": "my_datasets.input_pipeline.entry_points",
     "load": "my_datasets.loading",
-    "mix": "my_datasets.input_pipeline.plan.mixture",
+    "mix": "my_datasets.input_pipeline.plan.planner",
     "open": "my_datasets.version",
     "pipeline": "my_datasets.input_pipeline.entry_points",
     "plan": "my_datasets.input_pipeline.plan.planner",

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tensorflow_datasets as tfds
 
@@ -24,6 +24,7 @@ from my_datasets.input_pipeline.frameworks.tfds_builder import (
     as_dataset,
     prepared_builder,
 )
+from my_datasets.input_pipeline.plan import option_rules as rules
 from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.metadata import layout
 from my_datasets.publishing.attach import CACHE_BYTES
@@ -36,15 +37,15 @@ from my_datasets.storage import addresses
 
 @checked()
 def load(
-    reference: str | DatasetReference,
+    reference: Annotated[str | DatasetReference, rules.name_to_load],
     *,
-    split: Any = None,
+    split: Annotated[Any, None] = None,
     data_dir: str | os.PathLike[str] | None = None,
-    as_supervised: bool = False,
-    with_info: bool = False,
-    download: bool = True,
-    batch_size: int | None = None,
-    shuffle_files: bool = False,
+    as_supervised: Annotated[bool, rules.flag()] = False,
+    with_info: Annotated[bool, rules.flag()] = False,
+    download: Annotated[bool, rules.flag()] = True,
+    batch_size: Annotated[int | None, rules.whole(1, none="single examples", also=(-1,))] = None,
+    shuffle_files: Annotated[bool, rules.flag()] = False,
     decoders: Any = None,
     read_config: tfds.ReadConfig | None = None,
     builder_kwargs: Mapping[str, Any] | None = None,
@@ -99,6 +100,10 @@ def load(
       ReleaseNotFoundError, YankedError, CorruptReleaseError, SignatureError, StoreError: As in
         `pull`.
     """
+    options: dict[str, Any] = {
+        "as_supervised": as_supervised, "batch_size": batch_size, "shuffle_files": shuffle_files,
+        "decoders": decoders, "read_config": read_config,
+    }  # fmt: skip
     if cache_dir is not None:
         addresses.local_path(cache_dir, "cache_dir")  # fail before any request or build
     if store is not None:
@@ -111,9 +116,7 @@ def load(
             reference, store, data_dir, stream=stream, cache_dir=cache_dir,
             cache_bytes=cache_bytes, keys=keys, download=download,
         )  # fmt: skip
-        builder = prepared_builder(release)
-        options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
-        return as_dataset(builder, split, with_info, *options)
+        return as_dataset(prepared_builder(release), split, with_info=with_info, **options)
     request = Request.of(reference)
     builder = find_builder(request.exact, data_dir=data_dir, builder_kwargs=builder_kwargs)
     _refuse_blocked(builder, request)
@@ -126,8 +129,7 @@ def load(
     elif not layout.is_prepared(builder.data_path):
         raise _not_prepared(builder)
     builder = _locked(request, builder, data_dir)
-    options = (as_supervised, batch_size, shuffle_files, decoders, read_config)
-    return as_dataset(builder, split, with_info, *options)
+    return as_dataset(builder, split, with_info=with_info, **options)
 
 
 def _locked(

@@ -5,10 +5,11 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import NotPreparedError
+from my_datasets.input_pipeline.plan import option_rules as rules
 from my_datasets.input_pipeline.plan.options import checked
 from my_datasets.metadata.features import Schema
 from my_datasets.metadata.manifest import Manifest
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
     from my_datasets.comparison.diff import Diff
     from my_datasets.exporting.parquet import Exported
     from my_datasets.input_pipeline.engine import Batches
-    from my_datasets.input_pipeline.entry_points import PlanOptions
     from my_datasets.input_pipeline.frameworks.tf_dataset import Pipeline
+    from my_datasets.input_pipeline.plan.options import PlanOptions, SourceOptions
     from my_datasets.input_pipeline.plan.plan import Plan
-    from my_datasets.input_pipeline.read.source import ExampleSource, SourceOptions
+    from my_datasets.input_pipeline.read.source import ExampleSource
     from my_datasets.publishing.model.signed_json import Trusts
     from my_datasets.publishing.upload import Published
     from my_datasets.verification.verifier import Report
@@ -167,8 +168,8 @@ class Version(os.PathLike[str]):
         from my_datasets.input_pipeline.frameworks.tfds_builder import as_dataset
 
         return as_dataset(
-            self._builder, split, False, as_supervised, batch_size, shuffle_files, decoders,
-            read_config,
+            self._builder, split, as_supervised=as_supervised, batch_size=batch_size,
+            shuffle_files=shuffle_files, decoders=decoders, read_config=read_config,
         )  # fmt: skip
 
     def stats(self) -> Mapping[str, Any]:
@@ -245,7 +246,7 @@ class Version(os.PathLike[str]):
 
 @checked()
 def open(  # noqa: A001 - as in `zarr.open` and `PIL.Image.open`
-    reference: Reference,
+    reference: Annotated[Reference, rules.no_plan],
     *,
     data_dir: str | os.PathLike[str] | None = None,
     store: str | os.PathLike[str] | None = None,

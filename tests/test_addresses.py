@@ -159,22 +159,21 @@ def test_an_address_is_no_name_of_a_dataset(name):
 DIGITS = {"reference": "digits"}
 STORE = DIGITS | {"store": "store"}
 FAR = {"reference": "s3://bucket/digits/1.0.0"}
+PLANNED = ("plan", "pipeline", "batches", "torch_loader")
 LOCAL = {
+    **{f"{one} cache_dir": DIGITS | {"cache": "disk"} for one in PLANNED},
+    **{f"{one} shards_dir": FAR for one in (*PLANNED, "source", "grain_dataset")},
     "attach cache_dir": STORE,
     "load cache_dir": STORE,
-    "plan cache_dir": DIGITS | {"cache": "disk"},
-    "plan shards_dir": FAR,
     "publish data_dir": STORE,
     "pull data_dir": STORE,
-    "source shards_dir": FAR,
     "feature_columns.load directory": {},
     "feature_columns.FeatureColumns.save directory": {"self": None},
 }
 # Those that may be addresses of object stores that TensorFlow, or this package, knows.
 KNOWN = {
+    **{f"{one} data_dir": DIGITS for one in (*PLANNED, "source", "grain_dataset")},
     "load data_dir": DIGITS,
-    "plan data_dir": DIGITS,
-    "source data_dir": DIGITS,
     "feature_columns.adapt data_dir": DIGITS | {"columns": {"label": feature_columns.identity(10)}},
     "text.train_tokenizer data_dir": DIGITS | {"column": "text"},
     "load store": DIGITS,
@@ -182,9 +181,10 @@ KNOWN = {
     "pull store": DIGITS,
 }
 # Read where it is, by what `sources` reads; or a reference, or a dataset's folder.
-READ = {"plan reference", "source reference", "batches reference", "grain_dataset reference",
-        "pipeline reference", "torch_loader reference", "publish store", "publish reference",
-        "plan tokenizer", "feature_columns.vocabulary file"}  # fmt: skip
+READ = {
+    *(f"{one} reference" for one in (*PLANNED, "source", "grain_dataset", "publish")),
+    *(f"{one} tokenizer" for one in PLANNED), "publish store", "feature_columns.vocabulary file",
+}  # fmt: skip
 
 
 def functions() -> dict[str, object]:

@@ -3,14 +3,14 @@
 import dataclasses
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from my_datasets.core.processes import cores
 from my_datasets.errors import FeatureError, InvalidOptionError
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.pytree import Ragged, available_memory
+from my_datasets.input_pipeline.decode.pytree import Ragged, available_memory, size_of
 from my_datasets.input_pipeline.engine import Batches, Engine
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import (  # fmt: skip
@@ -162,14 +162,13 @@ def diagnose(
         raise InvalidOptionError("augment= needs TensorFlow.", fix="use framework='tensorflow'")
     endless = _replaced(plan, Repeat(None))
     tell("each stage by itself")
-    found, examples = _profile(endless, seconds)
+    each = dict.fromkeys(STAGES, 0.0) | _profile(endless, seconds)
     alone = _replaced(endless, _prefetch(plan, workers=1, ahead=0))
     if augment is not None:
         tell("changes of images")
-        found["map"] = _of_map(alone, augment, seconds) * examples
+        each["map"] = _augmentation_time(alone, augment, seconds)
     tell("one thread alone")
     serial = 1 / _rate(alone, augment, framework, seconds)
-    each = {stage: found.get(stage, 0.0) / examples for stage in STAGES}
     each["deliver"] = max(0.0, serial - sum(each.values()))
     total = sum(each.values())
     ceilings = tuple(
@@ -191,8 +190,8 @@ def diagnose(
     return Diagnosis(plan.explain(), framework, rate, ceilings, tuple(changes), bottleneck)
 
 
-def _profile(plan: Plan, seconds: float) -> tuple[dict[str, float], int]:
-    """Returns the seconds that stages take in one thread, and the number of examples measured."""
+def _profile(plan: Plan, seconds: float) -> dict[str, float]:
+    """Returns the seconds that each stage takes per example, in one thread."""
     engine = Engine(plan)
     end = time.perf_counter() + seconds
     # The first epoch fills the cache.
@@ -207,10 +206,10 @@ def _profile(plan: Plan, seconds: float) -> tuple[dict[str, float], int]:
             examples += piece.batches * piece.rows
             if time.perf_counter() >= end:
                 break
-    return dict(watch.seconds), examples
+    return {stage: total / examples for stage, total in watch.seconds.items()}
 
 
-def _of_map(plan: Plan, augment: "Augmentation", seconds: float) -> float:
+def _augmentation_time(plan: Plan, augment: "Augmentation", seconds: float) -> float:
     """Returns the seconds that augmenting an example takes."""
     import tensorflow as tf
 
@@ -251,32 +250,27 @@ def _rate(
 
     `wait` is how long the consumer works on each batch, in seconds.
     """
-    engine_batches = _batches(plan, augment, framework)
+    if framework == "numpy":
+        batches = iter(Batches(plan))
+    else:
+        from my_datasets.input_pipeline.frameworks.tf_dataset import Pipeline
+
+        batches = iter(Pipeline(plan, augment=augment))
     prefetch = plan.the(Prefetch)
     batching = Engine(plan).batching
     # Prefetched batches arrive at once, and do not count.
     unmeasured = (prefetch.workers + prefetch.ahead) * batching.piece(0).batches
     if plan.get(Cache) is not None:
         unmeasured += batching.steps(0)
-    batches = iter(engine_batches)
     for _ in range(unmeasured):
         next(batches)
-    begin, count = time.perf_counter(), 0
-    examples = 0
+    begin, count, examples = time.perf_counter(), 0, 0
     while count < unmeasured or time.perf_counter() < begin + seconds:
         if wait:
             time.sleep(wait)
         examples += int(pytree.columns_of(next(batches))[0].shape[0])
         count += 1
     return examples / (time.perf_counter() - begin)
-
-
-def _batches(plan: Plan, augment: "Augmentation | None", framework: Framework) -> Iterable[Any]:
-    if framework == "numpy":
-        return Batches(plan)
-    from my_datasets.input_pipeline.frameworks.tf_dataset import Pipeline
-
-    return Pipeline(plan, augment=augment)
 
 
 def _alternatives(plan: Plan, serial: float) -> Iterator[tuple[str, str, Plan, float]]:
@@ -292,20 +286,15 @@ def _alternatives(plan: Plan, serial: float) -> Iterator[tuple[str, str, Plan, f
     more = max(2, cores())
     if prefetch.workers < more:
         yield "workers", str(more), _replaced(plan, _prefetch(plan, workers=more)), 0.0
-    fits = _bytes_of_all(plan) <= available_memory() * _FOR_CACHE
+    engine = Engine(plan, single=True)
+    piece = engine.batching.piece(0)
+    all_bytes = size_of(engine.load(piece)) / piece.rows * engine.batching.order.size
+    fits = all_bytes <= available_memory() * _FOR_CACHE
     fills = plan.get(Read) is not None and serial * plan.the(Read).examples <= _FILLED_IN
     if cache is None and plan.the(Decode).crop != "random" and fits and fills:
         last = max(i for i, one in enumerate(plan.stages) if isinstance(one, Decode | Tokenize))
         stages = (*plan.stages[: last + 1], Cache("memory"), *plan.stages[last + 1 :])
         yield "cache", "'memory'", Plan(stages), 0.0
-
-
-def _bytes_of_all(plan: Plan) -> float:
-    from my_datasets.input_pipeline.decode.pytree import size_of
-
-    engine = Engine(plan, single=True)
-    piece = engine.batching.piece(0)
-    return size_of(engine.load(piece)) / piece.rows * engine.batching.order.size
 
 
 def _prefetch(plan: Plan, **changes: int) -> Prefetch:

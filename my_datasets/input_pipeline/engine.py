@@ -4,7 +4,8 @@ import contextlib
 import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from my_datasets.errors import UnknownMethodError
@@ -37,9 +38,7 @@ class Engine:
         single: bool = False,
         versions: OpenedVersions | None = None,
     ) -> None:
-        """Opens the data of a plan; the arguments are those of `Batching.of`.
-
-        `versions` has what the caller has opened already.
+        """Opens the data of a plan; `versions` has what the caller has opened already.
 
         Raises:
           PlanError: The state belongs to other data or another order, or the data changed.
@@ -71,8 +70,8 @@ class Engine:
         batching = self.batching.at(start)
         total = batching.total_pieces
         pieces = map(batching.piece, itertools.count() if total is None else range(total))
-        ahead = self.plan.the(Prefetch).ahead
-        loaded = self._loaded_ahead(pieces) if ahead else ((one, self.load(one)) for one in pieces)
+        is_ahead = self.plan.the(Prefetch).ahead > 0
+        loaded = self._loaded_ahead(pieces) if is_ahead else ((p, self.load(p)) for p in pieces)
         with contextlib.closing(loaded):
             for piece, columns in loaded:
                 for i in range(piece.batches):
@@ -81,35 +80,29 @@ class Engine:
     def _loaded_ahead(self, pieces: Iterator[Piece]) -> Generator[tuple[Piece, Columns]]:
         prefetch = self.plan.the(Prefetch)
         with ThreadPoolExecutor(prefetch.workers, thread_name_prefix="my_datasets") as pool:
-            pending: deque[tuple[Piece, Future[Columns]]] = deque()
-
-            def begin(count: int) -> None:
-                for piece in itertools.islice(pieces, count):
-                    pending.append((piece, pool.submit(self.load, piece)))
-
+            futures = ((piece, pool.submit(self.load, piece)) for piece in pieces)
+            pending = deque(itertools.islice(futures, prefetch.workers + prefetch.ahead))
             try:
-                begin(prefetch.workers + prefetch.ahead)
                 while pending:
                     piece, future = pending.popleft()
                     columns = future.result()
-                    begin(1)
+                    pending.extend(itertools.islice(futures, 1))
                     yield piece, columns
             finally:
                 for _, future in pending:
                     future.cancel()
 
 
+@dataclass
 class Position:
     """The position of an iteration: its batches, and how many of them were delivered."""
 
-    def __init__(self, batching: Batching) -> None:
-        self.batching = batching
-        self.given = 0
+    batching: Batching
+    delivered: int = 0
 
-    @property
     def state(self) -> State:
-        """The state from which the iteration can be resumed."""
-        return self.batching.state_after(self.given)
+        """Returns the state from which the iteration can be resumed."""
+        return self.batching.state_after(self.delivered)
 
 
 # Batches are `Columns`; they are Any for users, who know which features their dataset has.
@@ -117,13 +110,7 @@ class BatchIterator(Iterator[Any]):
     """Iterates over the batches of one iteration, which begins when the first is requested."""
 
     def __init__(self, engine: Engine, begin: Callable[[], Position], following: Position) -> None:
-        """Opens nothing yet.
-
-        Args:
-          engine: Makes the batches.
-          begin: Begins the iteration, and returns its position.
-          following: The position if it began now.
-        """
+        """Opens nothing yet; `following` is the position if the iteration began now."""
         self._engine, self._begin, self._position = engine, begin, following
         self._batches: Iterator[Columns] | None = None
 
@@ -132,12 +119,12 @@ class BatchIterator(Iterator[Any]):
             self._position = self._begin()
             self._batches = self._engine.batches(self._position.batching.start)
         batch = next(self._batches)
-        self._position.given += 1
+        self._position.delivered += 1
         return batch
 
     def state(self) -> State:
         """Returns the state of this iteration."""
-        return self._position.state
+        return self._position.state()
 
 
 # Methods of tf.data.Dataset, and what to do with `batches` instead.
@@ -164,7 +151,7 @@ class Batches:
         self._engine = Engine(plan, state, versions=versions)
         batching = self._engine.batching
         self._iterations = Iterations(batching.start, batching.epochs)
-        self._begun_last: Position | None = None
+        self._latest: Position | None = None
 
     @property
     def steps_per_epoch(self) -> int:
@@ -208,12 +195,12 @@ class Batches:
 
         With several iterators at a time, use the `state()` of each.
         """
-        return (self._begun_last or self._following()).state
+        return (self._latest or self._following()).state()
 
     def _following(self) -> Position:
         return Position(self._engine.batching.at(self._iterations.next))
 
     def _begin(self) -> Position:
         # Keep the position only: a dropped iterator must be able to end its threads.
-        found = self._begun_last = Position(self._engine.batching.at(self._iterations.begin()))
-        return found
+        self._latest = Position(self._engine.batching.at(self._iterations.begin()))
+        return self._latest

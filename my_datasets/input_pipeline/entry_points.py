@@ -1,74 +1,41 @@
 """`pipeline`, `batches`, `torch_loader`, `grain_dataset`: one plan, for each framework."""
 
-import os
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from my_datasets.dependencies import missing_dependency
-from my_datasets.input_pipeline.decode.missing import Missing
 from my_datasets.input_pipeline.engine import Batches
 from my_datasets.input_pipeline.order.state import State
-from my_datasets.input_pipeline.plan.options import checked
+from my_datasets.input_pipeline.plan import option_rules as rules
+from my_datasets.input_pipeline.plan.options import (
+    LoaderOptions,
+    PlanOptions,
+    SourceOptions,
+    checked,
+)
 from my_datasets.input_pipeline.plan.plan import Plan
-from my_datasets.input_pipeline.plan.planner import plan
-from my_datasets.input_pipeline.plan.stages import CropKind, Remainder, Undecodable
-from my_datasets.input_pipeline.read.prepared import OpenedVersions, find
-from my_datasets.input_pipeline.read.source import SourceOptions, check_form, source
+from my_datasets.input_pipeline.plan.planner import planned
+from my_datasets.input_pipeline.read.prepared import OpenedVersions
+from my_datasets.input_pipeline.read.source import source
 from my_datasets.resolving.resolver import Reference
-from my_datasets.storage import addresses
 
 if TYPE_CHECKING:
     from my_datasets.input_pipeline.frameworks.tf_dataset import Pipeline
-    from my_datasets.input_pipeline.service.policies import Sharding
+    from my_datasets.input_pipeline.service.delivery_audit import Sharding
     from my_datasets.input_pipeline.transform.augment import Augmentation
 
-
-class PlanOptions(TypedDict, total=False):
-    """The options of `plan`, which says what they mean."""
-
-    split: str
-    batch_size: int
-    shuffle: bool | None
-    shuffle_window: int | None
-    seed: int | None
-    epochs: int | None
-    as_supervised: bool | None
-    columns: Sequence[str] | None
-    image_size: tuple[int, int] | None
-    image_dtype: str | None
-    crop: CropKind | None
-    crop_area: tuple[float, float]
-    undecodable: Undecodable
-    missing: Missing
-    tokenizer: Mapping[str, str | os.PathLike[str]] | None
-    pack: int | None
-    pack_split: bool
-    bucket_by: str | None
-    bucket_window: int | None
-    cache: str
-    cache_dir: str | os.PathLike[str] | None
-    shard: tuple[int, int] | str | None
-    remainder: Remainder
-    drop_remainder: bool
-    workers: int | None
-    prefetch: int | None
-    memory: int | str | None
-    data_dir: str | os.PathLike[str] | None
-    shards_dir: str | os.PathLike[str] | None
+_PlanOrReference = Annotated[Reference | Plan, rules.reference]
+_State = Annotated[State | None, rules.state]
 
 
-Planned = Reference | Plan
-
-
-@checked(PlanOptions)
+@checked()
 def pipeline(
-    reference: Planned,
+    reference: _PlanOrReference,
     *,
-    augment: "Augmentation | None" = None,
-    state: State | None = None,
-    service: str | None = None,
-    sharding: "Sharding" = "exact",
-    deadline: float = 60.0,
+    augment: Annotated["Augmentation | None", rules.augment] = None,
+    state: _State = None,
+    service: Annotated[str | None, rules.service] = None,
+    sharding: Annotated["Sharding", rules.choice("exact", "static", "dynamic", "off")] = "exact",
+    deadline: Annotated[float, rules.real(0, above=True)] = 60.0,
     **options: Unpack[PlanOptions],
 ) -> "Pipeline":
     """Returns a `tf.data.Dataset` of batches: for `model.fit`, or to go through by hand.
@@ -109,9 +76,9 @@ def pipeline(
     return Pipeline(made, state=state, augment=augment, versions=versions)
 
 
-@checked(PlanOptions)
+@checked()
 def batches(
-    reference: Planned, *, state: State | None = None, **options: Unpack[PlanOptions]
+    reference: _PlanOrReference, *, state: _State = None, **options: Unpack[PlanOptions]
 ) -> Batches:
     """Returns batches as NumPy arrays, for JAX and all else, without TensorFlow.
 
@@ -121,9 +88,13 @@ def batches(
     return Batches(made, state, versions)
 
 
-@checked(PlanOptions)
+@checked()
 def torch_loader(
-    reference: Planned, *, state: State | None = None, **options: Unpack[PlanOptions]
+    reference: _PlanOrReference,
+    *,
+    state: _State = None,
+    workers: Annotated[int | None, rules.whole(0, none="no processes")] = 0,
+    **options: Unpack[LoaderOptions],
 ) -> Any:
     """Returns a `torch.utils.data.DataLoader` of batches, without TensorFlow.
 
@@ -134,16 +105,18 @@ def torch_loader(
     Raises:
       MissingDependencyError: PyTorch is not installed.
     """
-    workers = options.pop("workers", 0) or 0
     try:
         from my_datasets.input_pipeline.frameworks import torch
     except ModuleNotFoundError as error:
         raise missing_dependency("torch", needed_for="torch_loader") from error
-    return torch.torch_loader(_planned(reference, options, state)[0], state=state, workers=workers)
+    made, _ = _planned(reference, {**options, "workers": None}, state)
+    return torch.torch_loader(made, state=state, workers=workers or 0)
 
 
-@checked(SourceOptions)
-def grain_dataset(reference: Reference, **options: Unpack[SourceOptions]) -> Any:
+@checked()
+def grain_dataset(
+    reference: Annotated[Reference, rules.no_plan], **options: Unpack[SourceOptions]
+) -> Any:
     """Returns a `grain.MapDataset` of examples, to be shuffled, batched and so on by Grain.
 
     The arguments and errors are those of `source`.
@@ -160,28 +133,18 @@ def grain_dataset(reference: Reference, **options: Unpack[SourceOptions]) -> Any
 
 
 def _planned(
-    reference: Planned, options: PlanOptions, state: State | None
+    reference: Reference | Plan, options: PlanOptions, state: State | None
 ) -> tuple[Plan, OpenedVersions]:
     """Returns the plan, and the version that it was made of, opened."""
     if isinstance(reference, Plan):
         made = reference if state is None else reference.resumed(state)
         return made, OpenedVersions()
     if state is not None:
-        options = _resumed(options, state)
-    # Before the version is looked for, as in `plan`: that may take long.
-    check_form(as_supervised=options.get("as_supervised"), columns=options.get("columns"))
-    if (cache_dir := options.get("cache_dir")) is not None:
-        addresses.local_path(cache_dir, "cache_dir")
-    found = find(reference, options.pop("data_dir", None), options.pop("shards_dir", None))
-    return plan(found, **options), OpenedVersions(found)
-
-
-def _resumed(options: PlanOptions, state: State) -> PlanOptions:
-    """Returns options with what a saved position knows of those that were left to chance."""
-    found = options.copy()
-    if state.seed is not None and options.get("seed", 0) is None:
-        found["seed"] = state.seed
-    if state.order_version == 1 and options.get("shuffle") is None:
-        # Other splits were shuffled by default then, and seed=None was none.
-        found["shuffle"] = state.is_shuffled
-    return found
+        # The saved position knows what was left to chance.
+        options = options.copy()
+        if state.seed is not None and options["seed"] is None:
+            options["seed"] = state.seed
+        if state.order_version == 1 and options["shuffle"] is None:
+            # Other splits were shuffled by default then, and seed=None was none.
+            options["shuffle"] = state.is_shuffled
+    return planned(reference, options)

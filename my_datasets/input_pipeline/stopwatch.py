@@ -24,21 +24,16 @@ class Stopwatch:
     def __exit__(self, *error: object) -> None:
         _current.reset(self._token)
 
-    def begin(self, stage: str) -> None:
-        """Begins a stage, nested in the running one."""
-        self._switch()
-        self._running.append(stage)
-
-    def end(self) -> None:
-        """Ends the innermost running stage."""
-        self._switch()
-        self._running.pop()
-
-    def _switch(self) -> None:
+    def switch(self, stage: str | None) -> None:
+        """Begins a stage, nested in the running one; None ends the innermost running stage."""
         now = time.perf_counter()
         if self._running:
             self.seconds[self._running[-1]] += now - self._since
         self._since = now
+        if stage is None:
+            self._running.pop()
+        else:
+            self._running.append(stage)
 
 
 class timed:  # noqa: N801 - reads as the statement it is: `with timed("read"):`
@@ -50,8 +45,8 @@ class timed:  # noqa: N801 - reads as the statement it is: `with timed("read"):`
     def __enter__(self) -> None:
         self._watch = _current.get()
         if self._watch is not None:
-            self._watch.begin(self._stage)
+            self._watch.switch(self._stage)
 
     def __exit__(self, *error: object) -> None:
         if self._watch is not None:
-            self._watch.end()
+            self._watch.switch(None)

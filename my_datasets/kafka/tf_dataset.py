@@ -8,8 +8,13 @@ import tensorflow as tf
 from my_datasets.core.arrays import Array
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.pytree import Column
-from my_datasets.input_pipeline.frameworks.shutdown import calls
-from my_datasets.input_pipeline.frameworks.tensors import arrays_of, shapes_of, tensor_of, types_of
+from my_datasets.input_pipeline.frameworks.tensors import (
+    arrays_of,
+    calls,
+    shapes_of,
+    tensor_of,
+    types_of,
+)
 from my_datasets.kafka.batches import MessageBatches, Recipe
 from my_datasets.kafka.consumer_thread import Counts
 from my_datasets.kafka.offsets import TopicPosition

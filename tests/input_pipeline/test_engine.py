@@ -19,9 +19,8 @@ from my_datasets.input_pipeline.order import permutation
 from my_datasets.input_pipeline.order.batching import Batching
 from my_datasets.input_pipeline.order.permutation import Order
 from my_datasets.input_pipeline.order.state import State
-from my_datasets.input_pipeline.plan.mixture import mix
 from my_datasets.input_pipeline.plan.plan import Plan
-from my_datasets.input_pipeline.plan.planner import by_default, plan
+from my_datasets.input_pipeline.plan.planner import default_shuffle, mix, plan
 from my_datasets.input_pipeline.plan.stages import (
     Batch,
     Cache,
@@ -423,7 +422,7 @@ def test_the_rule_is_about_how_names_begin():
         (["val", "valid", "validation_matched", "dev-clean", "Test", "eval2", "test1+val"], 0),
     ):
         for name in names:
-            assert by_default(name)[0] is bool(is_shuffled), name
+            assert default_shuffle(name)[0] is bool(is_shuffled), name
 
 
 def test_a_plan_of_other_data_is_refused(data_dir):

@@ -12,8 +12,7 @@ import my_datasets
 from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.frameworks.torch import TorchBatches
 from my_datasets.input_pipeline.order.state import State
-from my_datasets.input_pipeline.plan.mixture import mix
-from my_datasets.input_pipeline.plan.planner import plan
+from my_datasets.input_pipeline.plan.planner import mix, plan
 
 ENTRY_POINTS = [my_datasets.batches, my_datasets.pipeline, my_datasets.torch_loader]
 OPTIONS = {"columns": ["whole"], "batch_size": 30}

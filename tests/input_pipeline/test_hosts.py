@@ -7,7 +7,7 @@ import types
 import pytest
 
 from my_datasets.errors import InvalidOptionError
-from my_datasets.input_pipeline.delivery import this_host
+from my_datasets.input_pipeline.plan.delivery import this_host
 from my_datasets.input_pipeline.plan.planner import plan
 from my_datasets.input_pipeline.plan.stages import Shard
 
@@ -65,7 +65,7 @@ def test_torch_tells_of_real_processes(tmp_path):
 
     code = f"""
 import sys, torch.distributed as dist
-from my_datasets.input_pipeline.delivery import this_host
+from my_datasets.input_pipeline.plan.delivery import this_host
 rank = int(sys.argv[1])
 dist.init_process_group("gloo", init_method="file://{tmp_path}/meet", rank=rank, world_size=2)
 assert this_host() == (rank, 2), this_host()

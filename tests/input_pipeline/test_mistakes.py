@@ -1,5 +1,6 @@
 """Typical mistakes: each is our error, at once, and says what is meant."""
 
+import inspect
 import pathlib
 
 import numpy as np
@@ -18,6 +19,7 @@ from my_datasets.errors import (
     UnknownMethodError,
     UnknownOptionError,
 )
+from my_datasets.input_pipeline.plan.options import PlanOptions, SourceOptions
 from my_datasets.input_pipeline.transform.augment import RandomFlip
 from my_datasets.records.random_access import RecordReader
 
@@ -429,3 +431,22 @@ def test_a_feature_that_is_not_there(data_dir):
 def test_options_are_checked_before_the_version_is_looked_for(tmp_path, function, options):
     with pytest.raises(InvalidOptionError):
         getattr(my_datasets, function)("nowhere", data_dir=tmp_path, **options)
+
+
+@pytest.mark.parametrize("declared", [PlanOptions, SourceOptions])
+def test_defaults_are_valid(declared):
+    for option, one in declared.__annotations__.items():
+        rule, default = one.__metadata__
+        assert rule(option, default) == default, option
+
+
+@pytest.mark.parametrize("function", [*PLANNED, "source", "grain_dataset"])
+def test_help_shows_every_option_with_type_and_default(function):
+    shown = inspect.signature(getattr(my_datasets, function)).parameters
+    declared = SourceOptions if function in ("source", "grain_dataset") else PlanOptions
+    assert set(declared.__annotations__) <= set(shown)
+    assert shown["split"].default == "train"
+    assert shown["missing"].default == "tfds"
+    if declared is PlanOptions:
+        assert (shown["batch_size"].default, shown["batch_size"].annotation) == (32, int)
+    assert not any(one.kind is one.VAR_KEYWORD for one in shown.values())

@@ -13,9 +13,8 @@ from my_datasets.errors import InvalidOptionError, PlanError
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.order.mixing import MixedOrder, MixedSource, shares
 from my_datasets.input_pipeline.order.permutation import Order
-from my_datasets.input_pipeline.plan.mixture import mix
 from my_datasets.input_pipeline.plan.plan import Plan
-from my_datasets.input_pipeline.plan.planner import plan
+from my_datasets.input_pipeline.plan.planner import mix, plan
 from my_datasets.input_pipeline.plan.stages import Cache
 from my_datasets.metadata.features import Leaf
 

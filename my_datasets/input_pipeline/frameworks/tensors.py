@@ -1,6 +1,9 @@
-"""Converts columns of arrays to tensors: their types and shapes, and image augmentation."""
+"""Pieces of a plan as tensors, and the calls from TensorFlow into Python that make them."""
 
+import atexit
 import dataclasses
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +15,7 @@ import tensorflow as tf
 from my_datasets.core.arrays import Array
 from my_datasets.errors import FeatureError
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.pytree import Column, Columns, Ragged, Tree
+from my_datasets.input_pipeline.decode.pytree import Column, Ragged, Tree
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.order.batching import Piece
 from my_datasets.input_pipeline.order.permutation import uniform
@@ -20,6 +23,11 @@ from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.transform.augment import Augmentation
+
+# Seconds after which TensorFlow's own queues are full of refusals, once calls are refused.
+_QUIET = 0.05
+# Seconds after which `close` stops waiting for a running call.
+_PATIENCE = 30.0
 
 
 @dataclass(frozen=True)
@@ -45,44 +53,60 @@ class Draws:
         return cls(augment.seed, max(1, augment.draws), augment.partners)
 
 
-class TensorForm:
-    """The tensors of a batch, and how to make them from arrays.
+class TensorPieces:
+    """The pieces of a plan as tensors.
 
     Attributes:
+      engine: Makes the pieces.
+      draws: The random numbers that are added to each example; None without augmentation.
       types: The types of the arrays of a piece.
       shapes: Their shapes, with None for unknown sizes.
       is_single: Whether a piece is one batch; otherwise its arrays have an additional first
         dimension.
+      augmented: Augments a batch; None without augmentation.
     """
 
-    def __init__(self, engine: Engine, first: Columns, draws: Draws | None) -> None:
-        """Derives the form from one example.
+    def __init__(
+        self,
+        plan: Plan,
+        state: State | None,
+        augment: Augmentation | None,
+        *,
+        single: bool,
+        versions: OpenedVersions | None,
+    ) -> None:
+        """Opens the data, and derives types and shapes from one example.
 
-        Args:
-          engine: Makes the batches.
-          first: The columns of one of its examples.
-          draws: The random numbers added to each example.
+        With `single`, and always for plans with ragged columns, each batch is a piece of its own.
 
         Raises:
-          FeatureError: Values have different shapes and cannot be batched.
+          FeatureError: Values have different shapes and cannot be batched, or augmented.
+          PlanError: The state belongs to another plan, or the data changed.
         """
+        versions = versions or OpenedVersions()
+        engine = Engine(plan, state, single=single, versions=versions)
+        self._first = engine.load(Piece(engine.batching.start.epoch, 0, 1, 1))
+        columns = pytree.columns_of(self._first)
+        if not single and any(isinstance(one, Ragged) for one in columns):
+            # TensorFlow cannot split ragged columns into batches.
+            engine = Engine(plan, state, single=True, versions=versions)
+        self.engine = engine
+        self.draws = Draws.of(augment)
         batch = engine.batching.batch
         own = batch.size if batch.drop_remainder else None
-        size = own if draws is None or not draws.partners else None
-        columns = pytree.columns_of(first)
-        types = [kind for column in columns for kind in types_of(column)]
+        size = None if self.draws is not None and self.draws.partners else own
+        self.types = [kind for column in columns for kind in types_of(column)]
         shapes = [shape for column in columns for shape in shapes_of(column, size)]
-        if draws is not None:
-            types.append(tf.float32)
-            shapes.append((size, draws.count))
-            if draws.partners:
-                types.append(tf.int64)
+        if self.draws is not None:
+            self.types.append(tf.float32)
+            shapes.append((size, self.draws.count))
+            if self.draws.partners:
+                self.types.append(tf.int64)
                 shapes.append((own,))
         # Splitting pieces into batches copies them.
         self.is_single = engine.batching.at_once == 1
-        self.types = types
         self.shapes = shapes if self.is_single else [(None, *shape) for shape in shapes]
-        self._first = first
+        self.augmented = _augmenter(engine, augment)
 
     def batch(self, arrays: Sequence[tf.Tensor]) -> tuple[Any, ...]:
         """Returns the tensors of a piece, nested like its columns, and what augmentation needs.
@@ -95,25 +119,6 @@ class TensorForm:
         rest = iter(arrays)
         batch = pytree.map_columns(lambda column: tensor_of(column, rest), self._first)
         return (batch, *rest)
-
-
-def opened_for_tensors(
-    plan: Plan, state: State | None, *, single: bool = False, versions: OpenedVersions | None = None
-) -> tuple[Engine, Columns]:
-    """Opens the engine of a plan, and loads the columns of one example for its form.
-
-    With `single`, and always for plans with ragged columns, each batch is a piece of its own.
-
-    Raises:
-      PlanError: The state belongs to another plan, or the data changed.
-    """
-    versions = versions or OpenedVersions()
-    engine = Engine(plan, state, single=single, versions=versions)
-    first = engine.load(Piece(engine.batching.start.epoch, 0, 1, 1))
-    if not single and any(isinstance(one, Ragged) for one in pytree.columns_of(first)):
-        # TensorFlow cannot split ragged columns into batches.
-        engine = Engine(plan, state, single=True, versions=versions)
-    return engine, first
 
 
 def place_of(start: State, number: int) -> npt.NDArray[np.int64]:
@@ -144,28 +149,23 @@ def piece_arrays(engine: Engine, place: npt.NDArray[np.int64], draws: Draws | No
     return [one.reshape(piece.batches, piece.rows, *one.shape[1:]) for one in arrays]
 
 
-def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any] | None:
-    """Returns the function that augments a batch; None without augmentation.
-
-    Raises:
-      FeatureError: The batch does not have exactly one image feature to augment.
-    """
+def _augmenter(engine: Engine, augment: Augmentation | None) -> Callable[..., Any] | None:
+    """Returns the function that augments the one image feature of a batch."""
     if augment is None:
         return None
     is_image = pytree.map_columns(lambda leaf: leaf.form == "image", engine.tree)
-    count = pytree.columns_of(is_image).count(True)
+    images = [one for one in pytree.columns_of(engine.tree) if one.form == "image"]
     if augment.partners and is_image != (True, False):
         raise FeatureError(
             "MixUp and CutMix mix images and their labels: they need (image, label).",
             fix="give as_supervised=True, or leave them out",
         )
-    if count != 1:
+    if len(images) != 1:
         raise FeatureError(
-            f"There are {count} columns of images, one of which would be augmented.",
+            f"There are {len(images)} columns of images, one of which would be augmented.",
             fix="choose one with columns=[...], or leave augment out",
         )
-
-    (leaf,) = (one for one in pytree.columns_of(engine.tree) if one.form == "image")
+    leaf = images[0]
     if len(leaf.shape) != 3 or leaf.sequence:
         raise FeatureError(
             f"{leaf.name!r} has several images in each example: augment changes one.",
@@ -177,19 +177,18 @@ def change_of(engine: Engine, augment: Augmentation | None) -> Callable[..., Any
     def augmented(
         batch: Tree[tf.Tensor], draws: tf.Tensor, rows: tf.Tensor | None = None
     ) -> Tree[tf.Tensor]:
-        changed = changed_rows(batch, draws)
+        changed: Tree[tf.Tensor]
+        if is_image == (True, False):
+            images, targets = batch
+            changed = augment(images, targets, draws)
+        else:
+            changed = pytree.map_columns(
+                lambda is_one, tensor: augment(tensor, None, draws)[0] if is_one else tensor,
+                is_image, batch,
+            )  # fmt: skip
         if rows is None:
             return changed
         return tf.nest.map_structure(lambda tensor: tf.gather(tensor, rows), changed)
-
-    def changed_rows(batch: Tree[tf.Tensor], draws: tf.Tensor) -> Tree[tf.Tensor]:
-        if is_image == (True, False):
-            images, targets = batch
-            return augment(images, targets, draws)
-        return pytree.map_columns(
-            lambda is_one, tensor: augment(tensor, None, draws)[0] if is_one else tensor,
-            is_image, batch,
-        )  # fmt: skip
 
     return augmented
 
@@ -236,3 +235,55 @@ def tensor_of(column: Column, tensors: Iterator[tf.Tensor]) -> tf.Tensor | tf.Ra
         return values
     lengths = [next(tensors) for _ in column.lengths]
     return tf.RaggedTensor.from_nested_row_lengths(values, lengths, validate=False)
+
+
+class RunningCalls:
+    """Counts the running calls from TensorFlow into Python; each uses this as a context manager.
+
+    They must finish before the interpreter shuts down: a thread of TensorFlow that calls Python
+    during shutdown never returns, and TensorFlow waits for it forever, so the process would hang
+    after its last line.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._running = 0
+        self._last = 0.0
+        self._is_closed = False
+
+    def __enter__(self) -> None:
+        """Begins a call.
+
+        Raises:
+          StopIteration: Calls are refused. This is the exception that TensorFlow does not log.
+        """
+        with self._lock:
+            self._last = time.monotonic()
+            if self._is_closed:
+                raise StopIteration
+            self._running += 1
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._running -= 1
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether Python is shutting down; long-running calls must then give up."""
+        return self._is_closed
+
+    def close(self) -> None:
+        """Refuses new calls, and waits for running ones, for at most 30 seconds."""
+        with self._lock:
+            self._is_closed = True
+            self._last = time.monotonic()
+        end = time.monotonic() + _PATIENCE
+        while time.monotonic() < end:
+            with self._lock:
+                if not self._running and time.monotonic() - self._last > _QUIET:
+                    return
+            time.sleep(_QUIET / 5)
+
+
+calls = RunningCalls()
+atexit.register(calls.close)

@@ -1,7 +1,10 @@
 """A plan as a `tf.data.Dataset`."""
 
 import dataclasses
+import functools
+import uuid
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
@@ -9,15 +12,11 @@ import tensorflow as tf
 from my_datasets.core.arrays import Array
 from my_datasets.core.processes import cores
 from my_datasets.errors import PlanError
-from my_datasets.input_pipeline.decode.pytree import Columns, Tree
+from my_datasets.input_pipeline.decode.pytree import Tree
 from my_datasets.input_pipeline.engine import Engine
-from my_datasets.input_pipeline.frameworks.shutdown import calls
-from my_datasets.input_pipeline.frameworks.stall_clock import StallClock, StallStats
 from my_datasets.input_pipeline.frameworks.tensors import (
-    Draws,
-    TensorForm,
-    change_of,
-    opened_for_tensors,
+    TensorPieces,
+    calls,
     piece_arrays,
     place_of,
 )
@@ -27,6 +26,62 @@ from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Prefetch
 from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.transform.augment import Augmentation
+
+
+@dataclass(frozen=True)
+class StallStats:
+    """How long the consumer of a pipeline waited for data.
+
+    Attributes:
+      steps: The number of batches delivered.
+      waited: Seconds spent waiting for them.
+      elapsed: Seconds from the first request to the last batch.
+      skipped: The number of distinct examples skipped: see `undecodable` of `plan`.
+    """
+
+    steps: int
+    waited: float
+    elapsed: float
+    skipped: int = 0
+
+    @property
+    def share(self) -> float:
+        """The fraction of the time spent waiting, from 0 to 1."""
+        return self.waited / self.elapsed if self.elapsed else 0.0
+
+
+class StallClock:
+    """Adds up how long a consumer waits; in TensorFlow, because a call of Python would wait, too.
+
+    It does not use a `tf.Variable`, which in a strategy's scope has one copy per replica.
+    """
+
+    def __init__(self) -> None:
+        with tf.device("CPU:0"):
+            # Steps, seconds waited, when the first wait began, when the last batch arrived.
+            self._totals = tf.raw_ops.VarHandleOp(
+                dtype=tf.float64, shape=[4], shared_name=f"my_datasets-{uuid.uuid4()}"
+            )
+            tf.raw_ops.AssignVariableOp(
+                resource=self._totals, value=tf.constant([0.0, 0, 0, 0], tf.float64)
+            )
+
+    def add(self, asked: tf.Tensor) -> tf.Operation:
+        """Records a wait that began at `asked` and is over; returns the operation."""
+        now = tf.timestamp()
+        old = self._read()
+        first = tf.where(old[0] > 0, old[2], asked)
+        new = tf.stack([old[0] + 1, old[1] + tf.maximum(now - asked, 0), first, now])
+        return tf.raw_ops.AssignVariableOp(resource=self._totals, value=new)
+
+    def stats(self) -> StallStats:
+        """Returns the totals so far, without `skipped`."""
+        steps, waited, first, last = self._read().numpy().tolist()
+        return StallStats(int(steps), waited, last - first)
+
+    def _read(self) -> tf.Tensor:
+        return tf.raw_ops.ReadVariableOp(resource=self._totals, dtype=tf.float64)
+
 
 # More pieces than any iteration has.
 _EVER = (1 << 63) - 1
@@ -70,12 +125,8 @@ class Pipeline(tf.data.Dataset):
     ) -> tuple[Engine, Iteration]:
         """Returns the engine, and a function that builds the dataset of an iteration."""
         mixes = self.augment is not None and self.augment.partners > 0
-        engine, first = opened_for_tensors(self.plan, state, single=mixes, versions=versions)
-
-        def iteration(begin: Callable[[], State]) -> tf.data.Dataset:
-            return _local(engine, first, self.augment, self._clock, begin)
-
-        return engine, iteration
+        pieces = TensorPieces(self.plan, state, self.augment, single=mixes, versions=versions)
+        return pieces.engine, functools.partial(_local_batches, pieces, self._clock)
 
     def _inputs(self) -> list[tf.data.Dataset]:
         return [self._dataset]
@@ -210,20 +261,14 @@ def _not_saved() -> None:
     )
 
 
-def _local(
-    engine: Engine,
-    first: Columns,
-    augment: Augmentation | None,
-    clock: StallClock,
-    begin: Callable[[], State],
+def _local_batches(
+    pieces: TensorPieces, clock: StallClock, begin: Callable[[], State]
 ) -> tf.data.Dataset:
     """Returns a dataset of batches made in this process.
 
     Each iterator calls `begin`, for its first batch, to learn where to begin.
     """
-    batching = engine.batching
-    draws = Draws.of(augment)
-    form = TensorForm(engine, first, draws)
+    engine, batching = pieces.engine, pieces.engine.batching
     prefetch = engine.plan.the(Prefetch)
 
     def begun() -> Array:
@@ -239,25 +284,32 @@ def _local(
 
     def load(place: Array) -> list[Array]:
         with calls:
-            return piece_arrays(engine, place, draws)
+            return piece_arrays(engine, place, pieces.draws)
 
     def loaded(place: tf.Tensor) -> Tree[tf.Tensor]:
-        arrays = tf.numpy_function(load, [place], form.types, stateful=False)
-        batch, *drawn = form.batch(arrays)
+        arrays = tf.numpy_function(load, [place], pieces.types, stateful=False)
+        batch, *drawn = pieces.batch(arrays)
         return (batch, *drawn) if drawn else batch
 
     in_parallel: dict[str, object] = {}
     if prefetch.ahead:
         in_parallel = {"num_parallel_calls": prefetch.workers, "deterministic": True}
     dataset = tf.data.Dataset.range(1).flat_map(places).map(loaded, **in_parallel)
-    if not form.is_single:
+    if not pieces.is_single:
         dataset = dataset.unbatch()
-    change = change_of(engine, augment)
-    if change is not None:
-        dataset = dataset.map(change, **in_parallel)
+    if pieces.augmented is not None:
+        dataset = dataset.map(pieces.augmented, **in_parallel)
     if prefetch.ahead:
         dataset = dataset.prefetch(prefetch.ahead)
-    return timed_by(clock, counted(dataset, batching)).with_options(_options(prefetch))
+    # Keep `tf.data` to the parallelism and prefetching of the plan.
+    options = tf.data.Options()
+    if not prefetch.ahead:
+        options.experimental_optimization.map_parallelization = False
+        options.experimental_optimization.inject_prefetch = False
+    if prefetch.workers > cores():
+        # The shared thread pool has one thread per core.
+        options.threading.private_threadpool_size = prefetch.workers + 1
+    return timed_by(clock, counted(dataset, batching)).with_options(options)
 
 
 def counted(batches: tf.data.Dataset, batching: Batching) -> tf.data.Dataset:
@@ -281,15 +333,3 @@ def timed_by(clock: StallClock, batches: tf.data.Dataset) -> tf.data.Dataset:
         return batch
 
     return tf.data.Dataset.zip((asked, batches)).map(recorded)
-
-
-def _options(prefetch: Prefetch) -> tf.data.Options:
-    """Returns options that keep `tf.data` to the parallelism and prefetching of the plan."""
-    options = tf.data.Options()
-    if not prefetch.ahead:
-        options.experimental_optimization.map_parallelization = False
-        options.experimental_optimization.inject_prefetch = False
-    if prefetch.workers > cores():
-        # The shared thread pool has one thread per core.
-        options.threading.private_threadpool_size = prefetch.workers + 1
-    return options

@@ -7,7 +7,7 @@ as in TFDS 4.9 (`core/reader.py`, `core/dataset_builder.py`): the same examples 
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,12 +44,7 @@ class OnDemandBuilder:
     """
 
     def __init__(self, version_dir: Path, origin: ShardProvider) -> None:
-        """Opens the metadata.
-
-        Args:
-          version_dir: The directory with the version's metadata.
-          origin: Where its shards come from.
-        """
+        """Opens the metadata in a directory; the shards come from `origin`."""
         builder = builder_from_directory(version_dir)
         self.info: tfds.core.DatasetInfo = builder.info
         self.data_dir = builder.data_dir
@@ -85,7 +80,7 @@ class OnDemandBuilder:
             whole = self._read(name, config, decoders, shuffle_files=shuffle_files)
             return self._finished(whole, config, batch_size, as_supervised=as_supervised)
 
-        return _mapped(read, names)
+        return tf.nest.map_structure(read, names)
 
     def _read(
         self, split: Any, config: tfds.ReadConfig, decoders: Any, *, shuffle_files: bool
@@ -170,14 +165,6 @@ class OnDemandBuilder:
         return tf.data.experimental.get_single_element(examples) if is_whole else examples
 
 
-def _mapped(read: Callable[[Any], Any], splits: Any) -> Any:
-    if isinstance(splits, Mapping):
-        return {name: _mapped(read, one) for name, one in splits.items()}
-    if isinstance(splits, (list, tuple)):
-        return type(splits)(_mapped(read, one) for one in splits)
-    return read(splits)
-
-
 def _chosen(
     files: Sequence[tfds.core.utils.shard_utils.FileInstruction],
     config: tfds.ReadConfig,
@@ -209,11 +196,11 @@ def _chosen(
 def _prefetched(bringer: Bringer, path: tf.Tensor) -> tf.Tensor:
     """Returns a shard's path, after prefetching the shard if the cache has room."""
 
-    def come(name: tf.Tensor) -> tf.Tensor:
+    def prefetch(name: tf.Tensor) -> tf.Tensor:
         bringer.try_to_bring(Path(name.numpy().decode()))
         return name
 
-    found = tf.py_function(come, [path], tf.string)
+    found = tf.py_function(prefetch, [path], tf.string)
     found.set_shape(())
     return found
 
@@ -224,11 +211,7 @@ def _records(
 ) -> tf.data.Dataset:
     """Returns the records of a shard, which stays on disk while it is read; with ids if requested.
 
-    Args:
-      bringer: Downloads the shard.
-      shard: The shard's path, and which of its records to read.
-      config: How to read it.
-      is_cut: Whether the split leaves out some records of some shards.
+    `is_cut` says whether the split leaves out some records of some shards.
     """
 
     def opened(path: bytes) -> Iterator[bytes]:
@@ -286,62 +269,34 @@ def prepared_builder(version: ResolvedVersion) -> tfds.core.DatasetBuilder | OnD
 def as_dataset(
     builder: tfds.core.DatasetBuilder | OnDemandBuilder,
     split: Any,
-    with_info: bool,
-    as_supervised: bool,
-    batch_size: int | None,
-    shuffle_files: bool,
-    decoders: Any,
-    read_config: tfds.ReadConfig | None,
+    *,
+    with_info: bool = False,
+    **options: Any,
 ) -> Any:
-    """Returns what `my_datasets.load` returns, of a builder whose data is prepared."""
+    """Returns what `my_datasets.load` returns, of a builder whose data is prepared.
+
+    The options are those of TFDS's `as_dataset`.
+    """
     try:
         if isinstance(builder, tfds.core.DatasetBuilder):
             _require_shards(builder, split)
-        dataset = builder.as_dataset(
-            split=split,
-            as_supervised=as_supervised,
-            batch_size=batch_size,
-            shuffle_files=shuffle_files,
-            decoders=decoders,
-            read_config=read_config,
-        )
+        dataset = builder.as_dataset(split=split, **options)
     except ValueError as error:
         if "Unknown split" not in str(error):
             raise
-        raise _split_not_found(builder, split) from error
+        raise SplitNotFoundError(
+            f"Dataset {builder.info.full_name!r} has no split {split!r}.",
+            f"Its splits, in {builder.data_dir}: {', '.join(builder.info.splits)}",
+            fix="ask for one of those, or a slice such as 'train[:80%]'",
+        ) from error
     return (dataset, builder.info) if with_info else dataset
 
 
 def _require_shards(builder: tfds.core.DatasetBuilder, split: object) -> None:
-    """Sees that the files of splits are there: TensorFlow says so later, and not what to do.
-
-    Raises:
-      CorruptShardError: One of them is not.
-    """
+    """Raises CorruptShardError if a file of a split is missing: TensorFlow would say so later."""
     if addresses.is_remote(builder.data_dir):
         return  # it costs a request for each
-    for one in _flat(list(builder.info.splits) if split is None else split):
+    for one in tf.nest.flatten(list(builder.info.splits) if split is None else split):
         for file in builder.info.splits[one].file_instructions:
             if not Path(file.filename).exists():
                 raise missing_shard(file.filename)
-
-
-def _flat(splits: object) -> Iterator[object]:
-    """Yields splits, however they are nested."""
-    if isinstance(splits, Mapping):
-        splits = list(splits.values())
-    if not isinstance(splits, (list, tuple)):
-        yield splits
-        return
-    for one in splits:
-        yield from _flat(one)
-
-
-def _split_not_found(
-    builder: tfds.core.DatasetBuilder | OnDemandBuilder, split: object
-) -> SplitNotFoundError:
-    return SplitNotFoundError(
-        f"Dataset {builder.info.full_name!r} has no split {split!r}.",
-        f"Its splits, in {builder.data_dir}: {', '.join(builder.info.splits)}",
-        fix="ask for one of those, or a slice such as 'train[:80%]'",
-    )

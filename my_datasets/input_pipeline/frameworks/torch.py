@@ -37,9 +37,9 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
         # State for worker processes: the start of the iteration they are launched for; the start of
         # the latest iteration in this process; and what persistent workers read from shared memory:
         # the number of iterations begun, and the epoch and position at which the last one begins.
-        self._begun: State | None = None
+        self._launched_for: State | None = None
         self._latest: State | None = None
-        self._heard = 0
+        self._seen = 0
         self._shared: torch.Tensor | None = None
 
     def __len__(self) -> int:
@@ -53,8 +53,8 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
         """Returns this worker's batches: every n-th, as `DataLoader` polls its workers in turn."""
         worker = torch.utils.data.get_worker_info()
         if worker is None:
-            return self._of_process()
-        return self._of_worker(self._start_in_worker(), worker.id, worker.num_workers)
+            return self._in_process()
+        return self._in_worker(self._start_in_worker(), worker.id, worker.num_workers)
 
     def set_epoch(self, epoch: int) -> None:
         """Makes the next iteration begin at this epoch, from 0; for example to repeat one.
@@ -72,12 +72,12 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
         return self._engine(single=False).batching.state_after(steps)
 
     @contextlib.contextmanager
-    def begun(self, *, persistent: bool) -> Iterator[None]:
+    def beginning(self, *, persistent: bool) -> Iterator[None]:
         """Begins an iteration whose worker processes are launched, or continue, within the context.
 
         Persistent workers outlive the iteration.
         """
-        self._begun = start = self._iterations.begin()
+        self._launched_for = start = self._iterations.begin()
         if persistent:
             if self._shared is None:
                 self._shared = torch.zeros(3, dtype=torch.int64).share_memory_()
@@ -86,30 +86,28 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
         try:
             yield
         finally:
-            self._begun = None
+            self._launched_for = None
 
     def _start_in_worker(self) -> State:
         """Returns where an iteration begins in this worker process."""
-        heard = 0 if self._shared is None else int(self._shared[0])
+        begun = 0 if self._shared is None else int(self._shared[0])
         if self._latest is None:
-            found = self._begun or self._iterations.next
-        elif self._shared is not None and heard != self._heard:
+            found = self._launched_for or self._iterations.next
+        elif self._shared is not None and begun != self._seen:
             _, epoch, position = self._shared.tolist()
             found = dataclasses.replace(self._latest, epoch=epoch, position=position)
         else:  # a DataLoader other than TorchLoader
             found = self._latest.following(self.plan.the(Repeat).epochs)
-        self._latest, self._heard = found, heard
+        self._latest, self._seen = found, begun
         return found
 
-    def _of_process(self) -> Iterator[Any]:
+    def _in_process(self) -> Iterator[Any]:
         yield from map(_tensors, self._engine(single=False).batches(self._iterations.begin()))
 
-    def _of_worker(self, start: State, worker: int, workers: int) -> Iterator[Any]:
+    def _in_worker(self, start: State, worker: int, workers: int) -> Iterator[Any]:
         engine = self._engine(single=True)
         batching = engine.batching.at(start)
-        total = batching.total_steps
-        numbers = itertools.count(worker, workers)
-        for number in itertools.takewhile(lambda n: total is None or n < total, numbers):
+        for number in itertools.islice(itertools.count(), worker, batching.total_steps, workers):
             yield _tensors(engine.load(batching.piece(number)))
 
     def _engine(self, *, single: bool) -> Engine:
@@ -129,7 +127,7 @@ class TorchLoader(torch.utils.data.DataLoader[Any]):
         """Returns an iterator over the next epochs."""
         if not self.num_workers:
             return super().__iter__()
-        with self.dataset.begun(persistent=self.persistent_workers):
+        with self.dataset.beginning(persistent=self.persistent_workers):
             return super().__iter__()
 
     def set_epoch(self, epoch: int) -> None:

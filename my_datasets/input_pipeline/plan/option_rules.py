@@ -18,6 +18,8 @@ from my_datasets.printable import PrintableError
 # Takes an option's name and its value; returns the value to use.
 Rule = Callable[[str, object], object]
 _SHOWN = 60
+_NAME = "a dataset's name such as 'digits:1.*.*'"
+_DATASET = f"{_NAME}, or the directory of a prepared version"
 _MOST_AT_ONCE = 2**31 - 1
 
 
@@ -143,16 +145,15 @@ def choice(*names: str, none: bool = False) -> Rule:
     return rule
 
 
-def pair(option: str, value: object) -> object:
+def image_size(option: str, value: object) -> object:
     """The rule for the size of images."""
-    if value is None:
-        return None
     found = _numbers(value, Integral)
-    if len(found) == 2:
-        return tuple(map(int, found))
-    number = number_in(value)
-    fix = f"give {option}=({number}, {number})" if number else f"give {option}=(224, 224)"
-    raise OptionError("(height, width), two whole numbers of pixels", fix)
+    if value is None or len(found) == 2:
+        return None if value is None else tuple(map(int, found))
+    side = number_in(value) or 224
+    raise OptionError(
+        "(height, width), two whole numbers of pixels", f"give {option}=({side}, {side})"
+    )
 
 
 def shard(option: str, value: object) -> object:
@@ -162,15 +163,14 @@ def shard(option: str, value: object) -> object:
     found = _numbers(value, Integral)
     if len(found) == 2:
         return tuple(map(int, found))
-    hosts = number_in(value) or 2
     raise OptionError(
         "(index, count), 'auto' or None",
         "use 'auto', or give the number of this host, from 0, and the number of hosts: "
-        f"{option}=(0, {hosts})",
+        f"{option}=(0, {number_in(value) or 2})",
     )
 
 
-def parts_of_area(option: str, value: object) -> object:
+def crop_area(option: str, value: object) -> object:
     """The rule for the smallest and largest fraction of an image's area."""
     found = _numbers(value, Real)
     if len(found) == 2 and 0 < found[0] <= found[1] <= 1:
@@ -180,11 +180,11 @@ def parts_of_area(option: str, value: object) -> object:
     )
 
 
-def numbers_above_0(option: str, value: object) -> object:  # noqa: ARG001 - as all rules
-    """The rule for weights."""
-    found = _numbers(value, Real)
-    if value is None or (found and all(math.isfinite(one) and one > 0 for one in found)):
-        return None if value is None else found
+def weights(option: str, value: object) -> object:  # noqa: ARG001 - as all rules
+    """The rule for the weights of a mixture."""
+    found = None if value is None else _numbers(value, Real)
+    if found is None or (found and all(math.isfinite(one) and one > 0 for one in found)):
+        return found
     raise OptionError(
         "a list with a number above 0 for each dataset",
         "give such numbers, and leave out datasets that you do not want",
@@ -297,25 +297,23 @@ def augment(option: str, value: object) -> object:
     if value is None or (callable(value) and hasattr(value, "numbers") and hasattr(value, "draws")):
         return value
     if hasattr(value, "draws"):
-        raise OptionError(
-            "an Augmentation", f"give {option}=my_datasets.augment.compose([{shown(value)}])"
-        )
-    raise OptionError(
-        "an Augmentation",
-        "give augment=my_datasets.augment.standard_image(); functions go to pipeline(...).map(...)"
-    )  # fmt: skip
+        fix = f"give {option}=my_datasets.augment.compose([{shown(value)}])"
+    else:
+        fix = f"give {option}=my_datasets.augment.standard_image(); "
+        fix += "functions go to pipeline(...).map(...)"
+    raise OptionError("an Augmentation", fix)
 
 
 def tokenizer(option: str, value: object) -> object:
     """The rule for the files of tokenizers."""
     expected = "{feature: file of its tokenizer}"
-    if isinstance(value, Mapping) and value:
-        for name, path in value.items():
-            if not isinstance(name, str) or not isinstance(path, str | os.PathLike):
-                raise OptionError(expected, f"give {option}={{'text': 'words.json'}}")
-        return dict(value)
     if value is None:
         return None
+    if isinstance(value, Mapping) and value and all(
+        isinstance(name, str) and isinstance(path, str | os.PathLike)
+        for name, path in value.items()
+    ):  # fmt: skip
+        return dict(value)
     path = os.fspath(value) if isinstance(value, str | os.PathLike) else "words.json"
     raise OptionError(expected, f"give {option}={{'text': {path!r}}}")
 
@@ -324,20 +322,19 @@ def reference(option: str, value: object) -> object:  # noqa: ARG001 - as all ru
     """The rule for a dataset."""
     if isinstance(value, str | os.PathLike | DatasetReference | Plan):
         return value
-    expected = "a dataset's name such as 'digits:1.*.*', or the directory of a prepared version"
-    name = getattr(getattr(value, "info", None), "full_name", None)
-    if name is not None:
+    fix = "give FUNCTION('digits'); my-datasets list shows what is prepared"
+    full_name = getattr(getattr(value, "info", None), "full_name", None)
+    if full_name is not None:
         where = str(getattr(value, "data_dir", "its directory"))
-        raise OptionError(expected, f"give pathlib.Path({where!r}), where {name} is")
-    raise OptionError(expected, "give FUNCTION('digits'); my-datasets list shows what is prepared")
+        fix = f"give pathlib.Path({where!r}), where {full_name} is"
+    raise OptionError(_DATASET, fix)
 
 
 def no_plan(option: str, value: object) -> object:
     """The rule for a dataset where a plan is not accepted."""
     if isinstance(value, Plan):
         raise OptionError(
-            "a dataset's name such as 'digits:1.*.*', or the directory of a prepared version",
-            "give that; batches(plan), pipeline(plan) and torch_loader(plan) take a plan",
+            _DATASET, "give that; batches(plan), pipeline(plan) and torch_loader(plan) take a plan"
         )
     return reference(option, value)
 
@@ -346,7 +343,7 @@ def name_to_load(option: str, value: object) -> object:
     """The rule for a dataset that TFDS loads, which needs a name."""
     if isinstance(value, os.PathLike):
         raise OptionError(
-            "a dataset's name such as 'digits:1.*.*'",
+            _NAME,
             f"tfds.builder_from_directory({os.fspath(value)!r}).as_dataset() reads a directory, "
             "and so does my_datasets.pipeline",
         )
@@ -364,3 +361,6 @@ path = of_types(
     str, os.PathLike, expected="a path; or None for the default", fix="give a path as a text"
 )
 name = of_types(str, expected="the name of a feature", fix="give one name, as a text")
+service = of_types(
+    str, expected="the URL of a dispatcher", fix="give service='grpc://localhost:5050'"
+)

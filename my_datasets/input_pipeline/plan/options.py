@@ -1,24 +1,102 @@
-"""Checks the options of `pipeline`, `batches` and others before any data is read."""
+"""The options of `plan`, `source` and `mix`, each declared once, and the checks of all options.
+
+An option's type, rule and default stand together: `name: Annotated[type, rule, default]`. From that
+come the keyword arguments that type checkers see, the signatures that `help` shows, the checks, and
+the values that a function gets.
+"""
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ParamSpec, TypeVar, cast, get_args
-
-from my_datasets.errors import (
-    InvalidOptionError,
-    MyDatasetsError,
-    UnknownOptionError,
-    nearest,
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import (
+    Annotated,
+    Any,
+    ForwardRef,
+    ParamSpec,
+    TypedDict,
+    TypeVar,
+    cast,
+    get_args,
+    get_origin,
 )
+
+from my_datasets.errors import InvalidOptionError, MyDatasetsError, UnknownOptionError, nearest
+from my_datasets.input_pipeline.decode.missing import Missing
 from my_datasets.input_pipeline.plan import option_rules as rules
 from my_datasets.input_pipeline.plan.option_rules import OptionError, Rule, shown
 from my_datasets.input_pipeline.plan.plan import Plan
-from my_datasets.input_pipeline.plan.stages import CropKind, Remainder, Stop, Undecodable
+from my_datasets.input_pipeline.plan.stages import CropKind, Remainder, Undecodable
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _C = TypeVar("_C", bound=Callable[..., Any])
+
+_Path = Annotated[str | os.PathLike[str] | None, rules.path, None]
+Workers = Annotated[int | None, rules.whole(1, none="as many as help"), None]
+
+
+class ReadOptions(TypedDict, total=False):
+    """The options of both `source` and `plan`."""
+
+    split: Annotated[Any, rules.split, "train"]
+    columns: Annotated[Sequence[str] | None, rules.columns, None]
+    image_size: Annotated[tuple[int, int] | None, rules.image_size, None]
+    missing: Annotated[Missing, rules.missing, "tfds"]
+    data_dir: _Path
+    shards_dir: _Path
+
+
+class SourceOptions(ReadOptions, total=False):
+    """The options of `source`, which says what they mean."""
+
+    as_supervised: Annotated[bool, rules.flag(), False]
+
+
+class BatchOptions(TypedDict, total=False):
+    """The options of both `mix` and `plan`, besides `workers`."""
+
+    batch_size: Annotated[int, rules.batch_size, 32]
+    seed: Annotated[int | None, rules.whole(0, 2**64 - 1, none="a random one"), 0]
+    epochs: Annotated[int | None, rules.whole(1, none="no end"), 1]
+    shard: Annotated[tuple[int, int] | str | None, rules.shard, None]
+    remainder: Annotated[Remainder, rules.choice(*get_args(Remainder)), "pad"]
+    drop_remainder: Annotated[bool, rules.flag(), False]
+    prefetch: Annotated[int | None, rules.whole(0, none="two"), None]
+    memory: Annotated[int | str | None, rules.memory, None]
+
+
+class LoaderOptions(ReadOptions, BatchOptions, total=False):
+    """The options of `plan` besides `workers`, which `torch_loader` has for itself."""
+
+    shuffle: Annotated[bool | None, rules.flag("the split's own rule"), None]
+    shuffle_window: Annotated[int | None, rules.whole(1, none="all shards at once"), None]
+    as_supervised: Annotated[bool | None, rules.flag("what the dataset declares"), None]
+    image_dtype: Annotated[str | None, rules.choice("float32", none=True), None]
+    crop: Annotated[CropKind | None, rules.choice(*get_args(CropKind), none=True), None]
+    crop_area: Annotated[tuple[float, float], rules.crop_area, (0.08, 1.0)]
+    undecodable: Annotated[Undecodable, rules.choice(*get_args(Undecodable)), "fail"]
+    tokenizer: Annotated[Mapping[str, str | os.PathLike[str]] | None, rules.tokenizer, None]
+    pack: Annotated[int | None, rules.whole(1, none="no rows of tokens"), None]
+    pack_split: Annotated[bool, rules.flag(), False]
+    bucket_by: Annotated[str | None, rules.name, None]
+    bucket_window: Annotated[int | None, rules.whole(1, none="64 batches"), None]
+    cache: Annotated[str, rules.choice("none", "memory", "disk", "auto"), "none"]
+    cache_dir: _Path
+
+
+class PlanOptions(LoaderOptions, total=False):
+    """The options of `plan`, which says what they mean."""
+
+    workers: Workers
+
+
+# Rules for parameters without one of their own.
+_RULES: dict[str, Rule] = {
+    "reference": rules.reference,
+    **{option: one.__metadata__[0] for option, one in PlanOptions.__annotations__.items()},
+}
+_ONLY_PIPELINE = ("augment", "service", "sharding", "deadline")
 # Names of other libraries for our options.
 _CALLED = {
     "batch": "batch_size", "bs": "batch_size", "num_epochs": "epochs", "repeat": "epochs",
@@ -35,39 +113,45 @@ _CALLED = {
 
 
 def checked(
-    *more: type, called: str = "", also: Mapping[str, Rule] | None = None
+    *, called: str = "", also: Mapping[str, Rule] | None = None
 ) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     """Returns a decorator that checks a function's options; errors name the function.
 
+    The function gets all options in its `**options`, those that are not given by their defaults.
+
     Args:
-      *more: `TypedDict`s of the options in the function's `**options`.
       called: The function's name, as users write it after `my_datasets.`; by default its own.
-      also: Rules for options of this function only.
+      also: Rules for options that are not `Annotated` with one.
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         name = called or function.__name__
-        parameters = inspect.signature(function).parameters.values()
+        signature = inspect.signature(function)
+        declared = [one for one in signature.parameters.values() if one.kind is not one.VAR_KEYWORD]
+        more = _in_kwargs(signature)
+        parameters = [*declared, *more]
         positional = [one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD]
-        first = positional[0]
         known = [one.name for one in parameters if one.kind is one.KEYWORD_ONLY]
-        known += [option for one in more for option in one.__annotations__]
-        own = {**_RULES, **_RULES_OF.get(name, {}), **(also or {})}
+        own: dict[str, Rule | None] = {
+            one.name: getattr(one.annotation, "__metadata__", [_RULES.get(one.name)])[0]
+            for one in parameters
+        }
+        own.update(also or {})
 
         @functools.wraps(function)
         def call(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             _check_names(name, positional, known, args, kwargs)
-            plan = args[0] if args else kwargs[first]
-            if isinstance(plan, Plan):
-                _check_beside_plan(name, more, kwargs)
+            dataset = args[0] if args else kwargs[positional[0]]
+            if isinstance(dataset, Plan):
+                _check_beside_plan(name, kwargs.keys() & {one.name for one in more}, kwargs)
             try:
-                found: Any = {
-                    option: _checked(name, option, value, own.get(option))
+                found: Any = {one.name: one.default for one in more} | {
+                    option: _checked(name, option, value, own[option])
                     for option, value in kwargs.items()
                 }
                 given: Any = tuple(
-                    _checked(name, option, one, own.get(option))
-                    for option, one in zip(positional, args, strict=False)
+                    _checked(name, option, value, own[option])
+                    for option, value in zip(positional, args, strict=False)
                 )
                 return function(*given, **found)
             except MyDatasetsError as error:
@@ -76,12 +160,34 @@ def checked(
                 error.__notes__ = [
                     one for one in getattr(error, "__notes__", []) if not one.startswith(said)
                 ]
-                error.add_note(f"{said}{name}({shown(plan)}, ...)")
+                error.add_note(f"{said}{name}({shown(dataset)}, ...)")
                 raise
 
+        plain = [one.replace(annotation=_plain(one.annotation)) for one in parameters]
+        setattr(call, "__signature__", signature.replace(parameters=plain))  # noqa: B010
         return call
 
     return decorate
+
+
+def _in_kwargs(signature: inspect.Signature) -> list[inspect.Parameter]:
+    """Returns the options that a `TypedDict` declares for a function's `**options`."""
+    (*_, last) = signature.parameters.values()
+    if last.kind is not last.VAR_KEYWORD:
+        return []
+    (declared,) = get_args(last.annotation)
+    return [
+        inspect.Parameter(
+            option, inspect.Parameter.KEYWORD_ONLY, default=one.__metadata__[1], annotation=one
+        )
+        for option, one in declared.__annotations__.items()
+    ]
+
+
+def _plain(annotation: Any) -> Any:
+    """Returns a type without rule and default, for `help`."""
+    found = get_args(annotation)[0] if get_origin(annotation) is Annotated else annotation
+    return found.__forward_arg__ if isinstance(found, ForwardRef) else found
 
 
 def checked_call(called: str, **known: Rule) -> Callable[[_C], _C]:
@@ -98,7 +204,14 @@ def checked_call(called: str, **known: Rule) -> Callable[[_C], _C]:
                 given = signature.bind(*args, **kwargs)
             except TypeError as error:
                 names = list(signature.parameters)[is_class:]
-                raise _misnamed(called, names, kwargs, error) from None
+                unknown = [name for name in kwargs if name not in names]
+                raise UnknownOptionError(
+                    f"{called}(...) has no option {unknown[0]}=." if unknown
+                    else f"{called}(...) has wrong arguments: {error}.",
+                    (nearest(unknown[0], names) if unknown else "")
+                    or f"It takes: {', '.join(names)}",
+                    fix=f"see help(my_datasets.{called})",
+                ) from None  # fmt: skip
             for option, value in given.arguments.items():
                 given.arguments[option] = _checked(called, option, value, known.get(option))
             return made_by(*given.args, **given.kwargs)
@@ -109,18 +222,6 @@ def checked_call(called: str, **known: Rule) -> Callable[[_C], _C]:
         return function
 
     return decorate
-
-
-def _misnamed(
-    called: str, names: Sequence[str], given: Mapping[str, object], error: TypeError
-) -> UnknownOptionError:
-    unknown = [name for name in given if name not in names]
-    problem = f"has no option {unknown[0]}=." if unknown else f"has wrong arguments: {error}."
-    return UnknownOptionError(
-        f"{called}(...) {problem}",
-        (nearest(unknown[0], names) if unknown else "") or f"It takes: {', '.join(names)}",
-        fix=f"see help(my_datasets.{called})",
-    )
 
 
 def _check_names(
@@ -135,14 +236,12 @@ def _check_names(
         extra = args[len(positional)]
         option = "split" if isinstance(extra, str) and "split" in known else "batch_size"
         option = option if option in known else known[0]
-        value = "..." if isinstance(extra, Plan) else shown(extra)
-        before = ", ".join("..." if isinstance(one, Plan) else shown(one) for one in args)
-        before = before.removesuffix(f", {value}")
+        texts = ["..." if isinstance(one, Plan) else shown(one) for one in args]
+        call = f"{', '.join(texts[: len(positional)])}, {option}={texts[len(positional)]}"
         raise UnknownOptionError(
-
-                f"{function}(...) takes only the {names} by position, not {len(args)} arguments.",
-                fix="give them as a list: mix([...])" if function == "mix"
-                else f"name the others: {function}({before}, {option}={value})"
+            f"{function}(...) takes only the {names} by position, not {len(args)} arguments.",
+            fix="give them as a list: mix([...])" if function == "mix"
+            else f"name the others: {function}({call})",
         )  # fmt: skip
     if not args and first not in given:
         fix = f"name one that is prepared: {function}('digits')"
@@ -154,23 +253,21 @@ def _check_names(
     for option in given:
         if option in known or option in positional:
             continue
-        called = _CALLED.get(option.lower())
-        meant = f"Did you mean {called}=?" if called in known else nearest(option, known)
-        elsewhere = "It is an option of pipeline(...)" if option in _ONLY_PIPELINE else ""
-        if function == "mix" and option in _RULES:
-            elsewhere = f"It is an option of plan(...): mix([plan(..., {option}=...), ...])"
+        meant = _CALLED.get(option.lower())
+        hint = f"Did you mean {meant}=?" if meant in known else nearest(option, known)
+        if option in _ONLY_PIPELINE:
+            hint = "It is an option of pipeline(...)"
+        elif function == "mix" and option in _RULES:
+            hint = f"It is an option of plan(...): mix([plan(..., {option}=...), ...])"
         raise UnknownOptionError(
             f"{function}(...) has no option {option}=.",
-            elsewhere or meant or f"Its options: {', '.join(known)}",
+            hint or f"Its options: {', '.join(known)}",
             fix=see,
         )
 
 
-def _check_beside_plan(function: str, more: Sequence[type], given: Mapping[str, object]) -> None:
-    own = {option for one in more for option in one.__annotations__}
-    # A loader's processes are not part of a plan.
-    own -= {"workers"} if function == "torch_loader" else set()
-    conflicting = [option for option in given if option in own]
+def _check_beside_plan(function: str, of_plan: Iterable[str], given: Mapping[str, object]) -> None:
+    conflicting = [option for option in given if option in of_plan]
     if conflicting:
         raise UnknownOptionError(
             f"{function}(plan, ...): a plan already has its options; "
@@ -187,76 +284,7 @@ def _checked(function: str, option: str, value: object, rule: Rule | None) -> ob
     except OptionError as misfit:
         expected, fix = misfit.args
         raise InvalidOptionError(
-
-                f"{function}({option}={shown(value)}) is not valid.", f"Expected: {expected}",
-                fix=fix.replace("FUNCTION", function)
-        ) from None  # fmt: skip
-
-
-_RULES: dict[str, Rule] = {
-    "reference": rules.reference,
-    "parts": rules.parts,
-    "split": rules.split,
-    "batch_size": rules.batch_size,
-    "shuffle": rules.flag("the split's own rule"),
-    "shuffle_window": rules.whole(1, none="all shards at once"),
-    "seed": rules.whole(0, 2**64 - 1, none="a random one"),
-    "epochs": rules.whole(1, none="no end"),
-    "as_supervised": rules.flag("what the dataset declares"),
-    "columns": rules.columns,
-    "image_size": rules.pair,
-    "image_dtype": rules.choice("float32", none=True),
-    "crop": rules.choice(*get_args(CropKind), none=True),
-    "crop_area": rules.parts_of_area,
-    "missing": rules.missing,
-    "undecodable": rules.choice(*get_args(Undecodable)),
-    "tokenizer": rules.tokenizer,
-    "pack": rules.whole(1, none="no rows of tokens"),
-    "pack_split": rules.flag(),
-    "bucket_by": rules.name,
-    "bucket_window": rules.whole(1, none="64 batches"),
-    "cache": rules.choice("none", "memory", "disk", "auto"),
-    "cache_dir": rules.path,
-    "shard": rules.shard,
-    "remainder": rules.choice(*get_args(Remainder)),
-    "drop_remainder": rules.flag(),
-    "workers": rules.whole(1, none="as many as help"),
-    "prefetch": rules.whole(0, none="two"),
-    "memory": rules.memory,
-    "data_dir": rules.path,
-    "shards_dir": rules.path,
-    "state": rules.state,
-    "augment": rules.augment,
-    "service": rules.of_types(
-        str, expected="the URL of a dispatcher", fix="give service='grpc://localhost:5050'"
-    ),
-    "sharding": rules.choice("exact", "static", "dynamic", "off"),
-    "deadline": rules.real(0, above=True),
-    "weights": rules.numbers_above_0,
-    "temperature": rules.real(0, above=True),
-    "stop": rules.choice(*get_args(Stop)),
-    "shuffle_files": rules.flag(),
-    "with_info": rules.flag(),
-    "download": rules.flag(),
-}
-
-
-def _any(option: str, value: object) -> object:  # noqa: ARG001 - as all rules
-    return value
-
-
-# `load` accepts the same as `tfds.load`.
-_RULES_OF: dict[str, dict[str, Rule]] = {
-    "load": {
-        "reference": rules.name_to_load,
-        "split": _any,
-        "batch_size": rules.whole(1, none="single examples", also=(-1,)),
-        "as_supervised": rules.flag(),
-    },
-    "open": {"reference": rules.no_plan},
-    "plan": {"reference": rules.no_plan},
-    "source": {"reference": rules.no_plan, "as_supervised": rules.flag()},
-    "grain_dataset": {"reference": rules.no_plan, "as_supervised": rules.flag()},
-    "torch_loader": {"workers": rules.whole(0, none="no processes")},
-}
-_ONLY_PIPELINE = ("augment", "service", "sharding", "deadline")
+            f"{function}({option}={shown(value)}) is not valid.",
+            f"Expected: {expected}",
+            fix=fix.replace("FUNCTION", function),
+        ) from None

@@ -1,37 +1,44 @@
-"""`plan`: chooses the stages of an input pipeline from a few options."""
+"""`plan` and `mix`: choose the stages of an input pipeline from a few options."""
 
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
+from typing import Annotated, Unpack, get_args
 
+from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import InvalidOptionError
 from my_datasets.input_pipeline.decode import pytree
-from my_datasets.input_pipeline.decode.missing import Missing, items_of
-from my_datasets.input_pipeline.delivery import (
+from my_datasets.input_pipeline.decode.missing import items_of
+from my_datasets.input_pipeline.order import mixing
+from my_datasets.input_pipeline.order.length_batching import is_list
+from my_datasets.input_pipeline.plan import option_rules as rules
+from my_datasets.input_pipeline.plan.delivery import (
+    Budget,
+    choose_cache,
     host_part,
     opened_for_inspection,
     random_seed,
     with_delivery,
 )
-from my_datasets.input_pipeline.order.length_batching import is_list
-from my_datasets.input_pipeline.plan import sizing
-from my_datasets.input_pipeline.plan.options import checked
+from my_datasets.input_pipeline.plan.options import BatchOptions, PlanOptions, Workers, checked
 from my_datasets.input_pipeline.plan.plan import Plan
-from my_datasets.input_pipeline.plan.sizing import Budget
-from my_datasets.input_pipeline.plan.stages import (  # fmt: skip
+from my_datasets.input_pipeline.plan.stages import (
     Batch,
     Bucket,
-    CropKind,
+    Cache,
     Decode,
+    Mix,
     Pack,
+    Prefetch,
     Read,
-    Remainder,
+    Repeat,
+    Shard,
     Shuffle,
     Stage,
+    Stop,
     Tokenize,
-    Undecodable,
 )
-from my_datasets.input_pipeline.read.prepared import OpenedVersions, Split, find
+from my_datasets.input_pipeline.read.prepared import OpenedVersions, find
 from my_datasets.input_pipeline.read.source import IndexedExamples, check_form
 from my_datasets.input_pipeline.transform import text
 from my_datasets.records.shard_provider import WINDOW, WINDOWS_CACHED
@@ -42,42 +49,12 @@ from my_datasets.storage import addresses
 _WINDOW = 64
 # Prefixes of the names of splits for evaluation.
 _NOT_SHUFFLED = ("test", "val", "dev", "eval")
+# Stages that concern batches, not single examples.
+_OF_BATCHES = (Batch, Repeat, Prefetch, Shard)
 
 
 @checked()
-def plan(
-    reference: Reference,
-    *,
-    split: Split = "train",
-    batch_size: int = 32,
-    shuffle: bool | None = None,
-    shuffle_window: int | None = None,
-    seed: int | None = 0,
-    epochs: int | None = 1,
-    as_supervised: bool | None = None,
-    columns: Sequence[str] | None = None,
-    image_size: tuple[int, int] | None = None,
-    image_dtype: str | None = None,
-    crop: CropKind | None = None,
-    crop_area: tuple[float, float] = (0.08, 1.0),
-    undecodable: Undecodable = "fail",
-    missing: Missing = "tfds",
-    tokenizer: Mapping[str, str | os.PathLike[str]] | None = None,
-    pack: int | None = None,
-    pack_split: bool = False,
-    bucket_by: str | None = None,
-    bucket_window: int | None = None,
-    cache: str = "none",
-    cache_dir: str | os.PathLike[str] | None = None,
-    shard: tuple[int, int] | str | None = None,
-    remainder: Remainder = "pad",
-    drop_remainder: bool = False,
-    workers: int | None = None,
-    prefetch: int | None = None,
-    memory: int | str | None = None,
-    data_dir: str | os.PathLike[str] | None = None,
-    shards_dir: str | os.PathLike[str] | None = None,
-) -> Plan:
+def plan(reference: Annotated[Reference, rules.no_plan], **options: Unpack[PlanOptions]) -> Plan:
     """Returns the plan of an input pipeline for a prepared split.
 
     Args:
@@ -141,103 +118,114 @@ def plan(
         exist.
       InvalidOptionError: An option is not valid, or there is too little memory.
     """
+    return planned(reference, options)[0]
+
+
+def planned(reference: Reference, options: PlanOptions) -> tuple[Plan, OpenedVersions]:
+    """Returns the plan, and the version that it was made of, opened; the errors are `plan`'s."""
+    as_supervised, columns, pack = options["as_supervised"], options["columns"], options["pack"]
+    bucket_by, crop = options["bucket_by"], options["crop"]
+    # Before the version is looked up, which may take long.
     check_form(as_supervised=as_supervised, columns=columns)
-    cache_dir = None if cache_dir is None else addresses.local_path(cache_dir, "cache_dir")
-    found = find(reference, data_dir, shards_dir)
+    if options["cache_dir"] is not None:
+        options = {**options, "cache_dir": addresses.local_path(options["cache_dir"], "cache_dir")}
+    found = find(reference, options["data_dir"], options["shards_dir"])
     versions = OpenedVersions(found)
-    split = found.text_of(split)
+    split = found.text_of(options["split"])
     if as_supervised is None:
         as_supervised = columns is None and pack is None and found.schema.supervised is not None
-    if columns is None and pack is not None and tokenizer:
-        columns = tuple({one.partition("/")[0]: None for one in tokenizer})
-    if pack is not None and bucket_by is not None:
-        raise _conflict("bucket_by has no effect with pack: all rows have one length.",
-                        "give pack, or bucket_by")  # fmt: skip
-    if pack is not None and shuffle_window is not None:
-        raise _conflict("shuffle_window has no effect with pack: rows are not stored in shards.",
-                        "leave shuffle_window out")  # fmt: skip
-    if bucket_window is not None and bucket_by is None:
-        raise _conflict(f"bucket_window={bucket_window} has no effect without bucket_by.",
-                        "give bucket_by, too")  # fmt: skip
-    if cache_dir is not None and cache in ("none", "memory"):
-        raise _conflict(f"cache_dir has no effect with cache={cache!r}.", "give cache='disk'")
-    if pack_split and pack is None:
-        raise _conflict("pack_split=True has no effect without pack.", "give pack, too")
+    if columns is None and pack is not None and options["tokenizer"]:
+        columns = tuple({one.partition("/")[0]: None for one in options["tokenizer"]})
+    _check_combinations(options)
     if crop == "random":
-        if cache not in ("none", "auto"):
-            raise _conflict(
-                "Random crops differ in each epoch, so they cannot be cached.",
-                "leave cache out, or crop with my_datasets.augment, after the cache",
-            )
-        cache = "none"
-    part = None if shard is None else host_part(shard, remainder)
-    is_shuffled, reason = (shuffle, "") if shuffle is not None else by_default(split)
-    is_drawn = seed is None and (is_shuffled or bucket_by is not None or crop == "random")
+        options = {**options, "cache": "none"}
+    part = host_part(options)
+    is_shuffled, reason = options["shuffle"], ""
+    if is_shuffled is None:
+        is_shuffled, reason = default_shuffle(split)
+    seed, is_drawn = options["seed"], False
     if seed is None:
+        is_drawn = is_shuffled or bucket_by is not None or crop == "random"
         seed = random_seed(part) if is_drawn else 0
     decode = Decode(
-        None if columns is None else tuple(columns), as_supervised, image_size, image_dtype,
-        crop, crop_area, seed, undecodable, items_of(missing),
+        None if columns is None else tuple(columns), as_supervised, options["image_size"],
+        options["image_dtype"], crop, options["crop_area"], seed, options["undecodable"],
+        items_of(options["missing"]),
     )  # fmt: skip
-    held, origin = None, found.origin
-    if origin is not None:
-        shuffle_window = Shuffle(seed, shuffle_window).window or WINDOW
-        held = shuffle_window * WINDOWS_CACHED
+    window, held = options["shuffle_window"], None
+    if found.origin is not None:
+        window = window or WINDOW
+        held = window * WINDOWS_CACHED
     records = len(found.records(split, held))
     if not records:
-        raise _conflict(f"{split!r} of {found.name} has no examples.", "choose another slice")
+        raise InvalidOptionError(
+            f"{split!r} of {found.name} has no examples.", fix="choose another slice"
+        )
     read = Read(found.name, str(found.path), split, records, found.content)
-    if origin is not None:
+    if found.origin is not None:
         if pack is not None or bucket_by is not None:
-            raise _conflict(
-                f"pack and bucket_by would read all examples of {origin.url} for their lengths.",
-                "copy the version to this machine, and give that directory",
+            raise InvalidOptionError(
+                f"pack and bucket_by would read all examples of {found.origin.url} for their "
+                "lengths.",
+                fix="copy the version to this machine, and give that directory",
             )
-        read = dataclasses.replace(read, path=origin.address, held=held, held_at=origin.held_at)
-    stages: list[Stage] = [
-        read,
-        Shuffle(
-            seed if is_shuffled else None, shuffle_window if is_shuffled else None, reason, is_drawn
-        ),
-    ]
+        read = dataclasses.replace(
+            read, path=found.origin.address, held=held, held_at=found.origin.held_at
+        )
+    shuffle = Shuffle(
+        seed if is_shuffled else None, window if is_shuffled else None, reason, is_drawn
+    )
+    stages: list[Stage] = [read, shuffle]
     if bucket_by is not None:
-        group = batch_size * (1 if part is None else part.count)
-        stages.append(Bucket(bucket_by, bucket_window or _WINDOW * group, group, seed))
+        group = options["batch_size"] * (1 if part is None else part.count)
+        stages.append(Bucket(bucket_by, options["bucket_window"] or _WINDOW * group, group, seed))
     if part is not None:
         stages.append(part)
-    stages += [decode, *_tokenize(tokenizer)]
-    budget = Budget.of(memory)
+    stages.append(decode)
+    for column, path in (options["tokenizer"] or {}).items():
+        text.opened(os.fspath(path))
+        stages.append(Tokenize(column, os.path.abspath(path), text.content_of(os.fspath(path))))
+    budget = Budget.of(options["memory"])
     source, _ = opened_for_inspection(stages, versions)
-    cache_stage = sizing.cache(cache, cache_dir, source, epochs, budget, is_far=origin is not None)
-    if cache_stage is not None:
-        stages.append(cache_stage)
+    cache = choose_cache(options, source, budget, is_far=found.origin is not None)
+    if cache is not None:
+        stages.append(cache)
     if pack is not None:
-        stages.append(Pack(_only_column(source, found.name), pack, pack_split))
-    batch = Batch(batch_size, drop_remainder)
-    return with_delivery(
-        stages, batch, epochs, workers, prefetch, budget.without(cache_stage), versions
-    )
+        stages.append(Pack(_only_column(source, found.name), pack, options["pack_split"]))
+    budget = budget.without(cache)
+    return with_delivery(stages, options, options["workers"], budget, versions), versions
 
 
-def by_default(split: str) -> tuple[bool, str]:
+def _check_combinations(options: PlanOptions) -> None:
+    """Raises InvalidOptionError for options that contradict each other, or have no effect."""
+    pack, window, cache = options["pack"], options["bucket_window"], options["cache"]
+    for is_so, problem, fix in (
+        (pack is not None and options["bucket_by"] is not None,
+         "bucket_by has no effect with pack: all rows have one length.", "give pack, or bucket_by"),
+        (pack is not None and options["shuffle_window"] is not None,
+         "shuffle_window has no effect with pack: rows are not stored in shards.",
+         "leave shuffle_window out"),
+        (window is not None and options["bucket_by"] is None,
+         f"bucket_window={window} has no effect without bucket_by.", "give bucket_by, too"),
+        (options["cache_dir"] is not None and cache in ("none", "memory"),
+         f"cache_dir has no effect with cache={cache!r}.", "give cache='disk'"),
+        (options["pack_split"] and pack is None,
+         "pack_split=True has no effect without pack.", "give pack, too"),
+        (options["crop"] == "random" and cache not in ("none", "auto"),
+         "Random crops differ in each epoch, so they cannot be cached.",
+         "leave cache out, or crop with my_datasets.augment, after the cache"),
+    ):  # fmt: skip
+        if is_so:
+            raise InvalidOptionError(problem, fix=fix)
+
+
+def default_shuffle(split: str) -> tuple[bool, str]:
     """Returns whether a split is shuffled by default, and why."""
     names = [part.strip() for part in split.split("+")]
     is_shuffled = not all(name.lower().startswith(_NOT_SHUFFLED) for name in names)
     does, are = ("shuffles", "not all") if is_shuffled else ("does not shuffle", "all")
     first = ", ".join(f"{one}*" for one in _NOT_SHUFFLED)
     return is_shuffled, f"shuffle=None {does} {split!r}: {are} of its parts are named {first}"
-
-
-def _tokenize(tokenizer: Mapping[str, str | os.PathLike[str]] | None) -> list[Stage]:
-    found: list[Stage] = []
-    for column, path in (tokenizer or {}).items():
-        text.opened(os.fspath(path))
-        found.append(Tokenize(column, os.path.abspath(path), text.content_of(os.fspath(path))))
-    return found
-
-
-def _conflict(problem: str, fix: str) -> InvalidOptionError:
-    return InvalidOptionError(problem, fix=fix)
 
 
 def _only_column(source: IndexedExamples, name: str) -> str:
@@ -250,3 +238,86 @@ def _only_column(source: IndexedExamples, name: str) -> str:
             fix="choose one with columns=[...]; texts need a tokenizer",
         )
     return str(leaves[0].name)
+
+
+@checked()
+def mix(
+    parts: Annotated[Sequence[str | DatasetReference | Plan], rules.parts],
+    *,
+    weights: Annotated[Sequence[float] | None, rules.weights] = None,
+    temperature: Annotated[float, rules.real(0, above=True)] = 1.0,
+    stop: Annotated[Stop, rules.choice(*get_args(Stop))] = "first",
+    workers: Workers = None,
+    **options: Unpack[BatchOptions],
+) -> Plan:
+    """Returns the plan of a mixture of datasets, each with its share of every batch.
+
+    A dataset that runs out of examples begins an epoch of its own; one that has some left when the
+    mixture's epoch ends continues with them in the next.
+
+    `parts` are prepared datasets, or plans, which choose split, features and order; the batches,
+    epochs and hosts of those plans are ignored. `weights` are their relative frequencies, by
+    default their sizes; a `temperature` above 1 makes weights more alike, by raising them to the
+    power of 1 / temperature. An epoch ends when `"first"`, one dataset, or `"all"` of them have
+    yielded all their examples: `stop`. All other options are those of `plan`; `seed` applies also
+    to parts that are not plans.
+
+    Raises:
+      PlanError: The datasets have different features.
+      InvalidOptionError: An option is not valid, or there is too little memory.
+    """
+    part = host_part(options)
+    seed, is_drawn = options["seed"], options["seed"] is None
+    if seed is None:
+        seed = random_seed(part)
+    plans = [
+        one if isinstance(one, Plan) else _drawn(plan(one, seed=seed), is_drawn) for one in parts
+    ]
+    if not plans or any(one.get(Mix) is not None for one in plans):
+        raise InvalidOptionError(
+            "An empty list, or plans of mixtures, cannot be mixed.",
+            fix="give plans of one dataset each",
+        )
+    if any(one.the(Read).held is not None for one in plans):
+        raise InvalidOptionError(
+            "Datasets in an object store cannot be mixed: reading would evict their shards "
+            "again and again.",
+            fix="copy them to this machine",
+        )
+    tokenizers = [sorted(one.content for one in a_plan.stages if isinstance(one, Tokenize))
+                  for a_plan in plans]  # fmt: skip
+    if any(one != tokenizers[0] for one in tokenizers):
+        raise InvalidOptionError(
+            "The plans have different tokenizers.", fix="give all plans the same one"
+        )
+    budget = Budget.of(options["memory"])
+    for one in plans:
+        budget = budget.without(one.get(Cache))
+    if budget.size <= 0:
+        raise InvalidOptionError(
+            "The caches of the plans take all the memory.",
+            fix="give more memory=, or plans without caches",
+        )
+    versions = OpenedVersions()
+    examples = tuple(
+        tuple(stage for stage in one.stages if not isinstance(stage, _OF_BATCHES)) for one in plans
+    )
+    sizes = [opened_for_inspection(stages, versions)[1].size for stages in examples]
+    mixture = Mix(examples, mixing.shares(sizes, weights, temperature), stop, seed, is_drawn)
+    decode = plans[0].the(Decode)
+    if any(one.the(Decode).image_dtype != decode.image_dtype for one in plans):
+        raise InvalidOptionError(
+            "The plans have images of different types.", fix="give all the same image_dtype"
+        )
+    stages: list[Stage] = [mixture, decode] if part is None else [mixture, part, decode]
+    return with_delivery(stages, options, workers, budget, versions)
+
+
+def _drawn(of: Plan, is_drawn: bool) -> Plan:
+    """Records in a plan whether the mixture's seed, which it uses, was drawn at random."""
+    return Plan(
+        tuple(
+            dataclasses.replace(one, is_drawn=is_drawn) if isinstance(one, Shuffle) else one
+            for one in of.stages
+        )
+    )

@@ -76,14 +76,12 @@ class Shuffle(_Stage):
     def explain(self) -> str:
         if self.seed is None:
             what = "nothing: examples come in the order in which they are stored"
-        elif self.window is not None:
-            what = (
-                f"shards in another order in each epoch, and a permutation of the examples of "
-                f"{self.window} at a time, seed {self.seed}"
-            )
         else:
-            what = f"a permutation of all examples in each epoch, seed {self.seed}"
-        what += ", drawn at random" if self.is_drawn and self.seed is not None else ""
+            what = "a permutation of all examples in each epoch"
+            if self.window is not None:
+                what = "shards in another order in each epoch, and a permutation of the examples "
+                what += f"of {self.window} at a time"
+            what += f", seed {self.seed}{', drawn at random' if self.is_drawn else ''}"
         return f"{what}; {self.reason}" if self.reason else what
 
     @property
@@ -171,10 +169,8 @@ class Decode(_Stage):
             )
 
     def explain(self) -> str:
-        if self.as_supervised:
-            what = "input and target"
-        else:
-            what = "all features" if self.columns is None else f"the features {list(self.columns)}"
+        what = "all features" if self.columns is None else f"the features {list(self.columns)}"
+        what = "input and target" if self.as_supervised else what
         size = f", images of {self.image_size[0]} x {self.image_size[1]}" if self.image_size else ""
         part = {None: "", "center": " of their middle", "random": " of a random part"}[self.crop]
         part += f", seed {self.seed}" if self.crop == "random" else ""

@@ -1,9 +1,8 @@
 """`source`: any example of a split at once, without TensorFlow."""
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, TypedDict
+from typing import Annotated, Any, Protocol, Unpack
 
 import numpy as np
 
@@ -17,11 +16,12 @@ from my_datasets.input_pipeline.decode import buffers as images_as_floats
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError
 from my_datasets.input_pipeline.decode.images import Crop
-from my_datasets.input_pipeline.decode.missing import Missing, MissingItems, items_of, with_missing
+from my_datasets.input_pipeline.decode.missing import MissingItems, items_of, with_missing
 from my_datasets.input_pipeline.decode.pytree import Ragged
+from my_datasets.input_pipeline.plan import option_rules as rules
 from my_datasets.input_pipeline.plan.option_rules import shown
-from my_datasets.input_pipeline.plan.options import checked
-from my_datasets.input_pipeline.read.prepared import Prepared, Split, find
+from my_datasets.input_pipeline.plan.options import SourceOptions, checked
+from my_datasets.input_pipeline.read.prepared import Prepared, find
 from my_datasets.input_pipeline.stopwatch import timed
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.random_access import RecordReader
@@ -44,18 +44,6 @@ class IndexedExamples(Protocol):
 
     def columns(self, numbers: Places, epoch: int) -> Any:
         """Returns some of the examples, as columns, as they are in an epoch."""
-
-
-class SourceOptions(TypedDict, total=False):
-    """The options of `source`, which says what they mean."""
-
-    split: Split
-    data_dir: str | os.PathLike[str] | None
-    as_supervised: bool
-    columns: Sequence[str] | None
-    image_size: tuple[int, int] | None
-    shards_dir: str | os.PathLike[str] | None
-    missing: Missing
 
 
 @dataclass(frozen=True)
@@ -195,15 +183,7 @@ _AT_ONCE = 64
 
 @checked()
 def source(
-    reference: Reference,
-    *,
-    split: Split = "train",
-    data_dir: str | os.PathLike[str] | None = None,
-    as_supervised: bool = False,
-    columns: Sequence[str] | None = None,
-    image_size: tuple[int, int] | None = None,
-    shards_dir: str | os.PathLike[str] | None = None,
-    missing: Missing = "tfds",
+    reference: Annotated[Reference, rules.no_plan], **options: Unpack[SourceOptions]
 ) -> ExampleSource:
     """Returns the examples of a prepared split for random access, without TensorFlow.
 
@@ -224,11 +204,12 @@ def source(
       InvalidOptionError: `missing` does not fit these features.
       MissingDependencyError: The package that decodes images is not installed.
     """
+    as_supervised, columns = options["as_supervised"], options["columns"]
     check_form(as_supervised=as_supervised, columns=columns)
-    found = find(reference, data_dir, shards_dir)
+    found = find(reference, options["data_dir"], options["shards_dir"])
     return open_source(
-        found, found.text_of(split), as_supervised=as_supervised, columns=columns,
-        image_size=image_size, missing=items_of(missing),
+        found, found.text_of(options["split"]), as_supervised=as_supervised, columns=columns,
+        image_size=options["image_size"], missing=items_of(options["missing"]),
     )  # fmt: skip
 
 

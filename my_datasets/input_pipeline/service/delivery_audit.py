@@ -1,20 +1,53 @@
-"""Accounts of which examples of each epoch were delivered, lost or repeated."""
+"""What each sharding mode guarantees, and which examples of each epoch were delivered."""
 
 import dataclasses
 import threading
 from collections import Counter, deque
 from dataclasses import dataclass
-
-import numpy as np
+from typing import Literal
 
 from my_datasets.errors import LostExamplesError
-from my_datasets.input_pipeline.frameworks.stall_clock import StallStats
+from my_datasets.input_pipeline.frameworks.tf_dataset import StallStats
 from my_datasets.input_pipeline.order.batching import Batching
-from my_datasets.input_pipeline.service.policies import Policy
 
-# Finished epochs to remember.
-_KEPT = 1000
-_SHOWN = 5
+Sharding = Literal["exact", "static", "dynamic", "off"]
+# Finished epochs to remember; examples to name in an error.
+_REMEMBERED, _NAMED = 1000, 5
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A sharding mode and its guarantees.
+
+    Attributes:
+      sharding: The mode's name.
+      distribution: TensorFlow's name for how workers get pieces: an idle worker takes the next one
+        (`DYNAMIC`), each has its own (`HINT`), or each makes all (`OFF`).
+      is_ordered: Whether batches come in the plan's order; otherwise in the order they are made.
+      may_lose: Whether an epoch may lack examples that were lost with a worker.
+      may_repeat: Whether an epoch may repeat examples.
+    """
+
+    sharding: Sharding
+    distribution: Literal["DYNAMIC", "HINT", "OFF"]
+    is_ordered: bool = False
+    may_lose: bool = False
+    may_repeat: bool = False
+
+    @property
+    def guarantee(self) -> str:
+        """The delivery guarantee for each example, in words."""
+        if self.may_lose:
+            return "at most once"
+        return "at least once" if self.may_repeat else "exactly once"
+
+
+POLICIES: dict[Sharding, Policy] = {
+    "exact": Policy("exact", "DYNAMIC", is_ordered=True),
+    "static": Policy("static", "HINT", is_ordered=True),
+    "dynamic": Policy("dynamic", "DYNAMIC", may_lose=True),
+    "off": Policy("off", "OFF", may_repeat=True),
+}
 
 
 @dataclass(frozen=True)
@@ -61,29 +94,24 @@ class DeliveryAudit:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._epochs: deque[EpochAccount] = deque(maxlen=_KEPT)
+        self._epochs: deque[EpochAccount] = deque(maxlen=_REMEMBERED)
         self._workers: Counter[str] = Counter()
         self._skipped: dict[str, int] = {}
-        self._made_again = 0
-        self._begun_again = 0
+        self._made_again = self._begun_again = 0
 
-    def arrived(self, maker: str, skipped: int) -> None:
+    def add_piece(self, worker: str, skipped: int) -> None:
         """Records a piece that arrived."""
         with self._lock:
-            self._workers[maker] += 1
-            self._skipped[maker] = max(skipped, self._skipped.get(maker, 0))
+            self._workers[worker] += 1
+            self._skipped[worker] = max(skipped, self._skipped.get(worker, 0))
 
-    def asked_again(self, pieces: int) -> None:
-        """Records that this many pieces were requested again."""
+    def add_retry(self, *, pieces: int = 0, jobs: int = 0) -> None:
+        """Records that pieces were requested again, or a job was restarted."""
         with self._lock:
             self._made_again += pieces
+            self._begun_again += jobs
 
-    def began_again(self) -> None:
-        """Records that a job was restarted."""
-        with self._lock:
-            self._begun_again += 1
-
-    def add(self, account: EpochAccount) -> None:
+    def add_epoch(self, account: EpochAccount) -> None:
         """Records a finished epoch."""
         with self._lock:
             self._epochs.append(account)
@@ -113,10 +141,6 @@ class Epoch:
         self._repeated: list[int] = []
         self._given = self._dropped = 0
 
-    def has_come(self, number: int) -> bool:
-        """Returns whether a piece was delivered already, or does not belong to this epoch."""
-        return number not in self.missing
-
     def give(self, number: int) -> None:
         """Records that a piece is delivered to the trainer, for the first time or again."""
         self._given += self._size(number)
@@ -129,7 +153,7 @@ class Epoch:
         """Records that a piece arrived again and is dropped."""
         self._dropped += self._size(number)
 
-    def closed(self, policy: Policy) -> EpochAccount:
+    def close(self, policy: Policy) -> EpochAccount:
         """Returns the account of the epoch, which has ended.
 
         Raises:
@@ -141,7 +165,7 @@ class Epoch:
         if (lost and not policy.may_lose) or (repeated and not policy.may_repeat):
             raise LostExamplesError(
                 f"Epoch {self._epoch} had {self._given:,} examples instead of {expected:,}.",
-                f"Lost: {_shown(lost)}; repeated: {_shown(repeated)}",
+                f"Lost: {_named(lost)}; repeated: {_named(repeated)}",
                 f"sharding={policy.sharding!r} promises each {policy.guarantee}",
                 fix="resume from the last saved position, with sharding='exact'",
             )
@@ -152,14 +176,12 @@ class Epoch:
         return piece.batches * piece.rows
 
     def _examples(self, numbers: list[int]) -> tuple[int, ...]:
-        if not numbers:
-            return ()
         pieces = map(self._batching.piece, numbers)
-        return tuple(np.concatenate([self._batching.numbers(one) for one in pieces]).tolist())
+        return tuple(n for one in pieces for n in self._batching.numbers(one).tolist())
 
 
-def _shown(examples: tuple[int, ...]) -> str:
+def _named(examples: tuple[int, ...]) -> str:
     if not examples:
         return "none"
-    more = ", ..." if len(examples) > _SHOWN else ""
-    return f"{len(examples):,} ({', '.join(map(str, examples[:_SHOWN]))}{more})"
+    more = ", ..." if len(examples) > _NAMED else ""
+    return f"{len(examples):,} ({', '.join(map(str, examples[:_NAMED]))}{more})"

@@ -3,6 +3,7 @@
 TensorFlow's own wait for a piece may block forever, so it happens in the thread.
 """
 
+import contextlib
 import queue
 import socket
 import threading
@@ -17,21 +18,18 @@ import tensorflow as tf
 from my_datasets.core.arrays import Array
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import ServiceError
-from my_datasets.input_pipeline.frameworks.shutdown import calls
+from my_datasets.input_pipeline.frameworks.tensors import calls
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.service import work_graph
-from my_datasets.input_pipeline.service.address import ServiceAddress
-from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, Epoch
-from my_datasets.input_pipeline.service.policies import Policy
-from my_datasets.input_pipeline.service.work_graph import HERE, WorkGraph
-
-# Seconds between the thread's checks whether the stream was closed, while its piece waits.
-_LOOK = 0.2
+from my_datasets.input_pipeline.service.delivery_audit import DeliveryAudit, Epoch, Policy
+from my_datasets.input_pipeline.service.server import ServiceAddress
+from my_datasets.input_pipeline.service.work_graph import WorkGraph
 
 _log = get_logger(__name__)
-_CONNECT = 2.0
+# Seconds between the thread's checks whether the stream was closed, while its piece waits.
+_POLL = 0.2
 # Characters shown of a worker's error, which contains a whole traceback.
-_LONGEST = 2000
+_SHOWN = 2000
 
 
 class ReceivedPiece(NamedTuple):
@@ -39,13 +37,13 @@ class ReceivedPiece(NamedTuple):
 
     Attributes:
       number: The piece's number.
-      maker: The worker's address.
+      worker: The worker's address.
       skipped: The number of examples skipped so far on that worker.
       arrays: The piece's flat tensors as read-only NumPy arrays.
     """
 
     number: int
-    maker: str
+    worker: str
     skipped: int
     arrays: tuple[Array, ...]
 
@@ -60,14 +58,14 @@ class PieceStream:
       has_given: Whether `take` has returned a piece.
     """
 
-    def __init__(self, begin: Callable[[], Iterable[Any]], notify: threading.Event) -> None:
+    def __init__(self, elements: Callable[[], Iterable[Any]], notify: threading.Event) -> None:
         """Starts the thread.
 
         Args:
-          begin: Returns the elements, flat tuples of arrays; it may block for a long time.
+          elements: Returns flat tuples of arrays; it may block for a long time.
           notify: Set when a piece arrives or the stream ends.
         """
-        self._begin = begin
+        self._elements = elements
         self._notify = notify
         # One piece waits here; TensorFlow's client buffers more.
         self._slot: queue.Queue[ReceivedPiece] = queue.Queue(1)
@@ -103,9 +101,17 @@ class PieceStream:
 
     def _run(self) -> None:
         try:
-            for arrived in self._arriving():
-                if not self._put(arrived):
+            for number, worker, skipped, *arrays in self._elements():
+                arrived = ReceivedPiece(
+                    int(number), bytes(worker).decode(), int(skipped), tuple(arrays)
+                )
+                while not self._is_closed.is_set():
+                    with contextlib.suppress(queue.Full):
+                        self._slot.put(arrived, timeout=_POLL)
+                        break
+                else:
                     return
+                self._notify.set()
         except BaseException as error:
             # The traceback references TensorFlow's iterator, whose destructor may block forever:
             # let that happen in this thread, not in the one that drops the stream.
@@ -113,20 +119,6 @@ class PieceStream:
             self._error = error.with_traceback(None)
         finally:
             self._notify.set()
-
-    def _arriving(self) -> Iterator[ReceivedPiece]:
-        for number, maker, skipped, *arrays in self._begin():
-            yield ReceivedPiece(int(number), bytes(maker).decode(), int(skipped), tuple(arrays))
-
-    def _put(self, arrived: ReceivedPiece) -> bool:
-        while not self._is_closed.is_set():
-            try:
-                self._slot.put(arrived, timeout=_LOOK)
-            except queue.Full:
-                continue
-            self._notify.set()
-            return True
-        return False
 
 
 @dataclass(frozen=True)
@@ -140,33 +132,27 @@ class Service:
     def options(self) -> dict[str, object]:
         """The options of TensorFlow's `distribute` for this service."""
         # Compression takes longer than sending data within one machine.
-        return {"compression": None if self.address.is_here else "AUTO"}
+        is_here = self.address.is_loopback or self.address.host == socket.gethostname()
+        return {"compression": None if is_here else "AUTO"}
 
 
 class Receiver(ABC):
     """Receives the pieces of a plan for one iterator."""
 
     def __init__(
-        self, work: WorkGraph, policy: Policy, service: Service, ledger: DeliveryAudit, start: State
+        self, work: WorkGraph, policy: Policy, service: Service, audit: DeliveryAudit, start: State
     ) -> None:
-        """Initializes the receiver; requests nothing yet.
-
-        Args:
-          work: Makes the graphs that are sent to the service.
-          policy: The guarantees to check.
-          service: The service that makes the pieces.
-          ledger: Records what arrives.
-          start: Where the iteration begins.
-        """
+        """Requests nothing yet; the iteration begins at `start`."""
         self.work = work
         self.policy = policy
         self.service = service
-        self.ledger = ledger
+        self.audit = audit
         self.batching = work.engine.batching.at(start)
         self._notify = threading.Event()
         self._streams: list[PieceStream] = []
-        self._makers: set[str] = set()
-        self._progress = time.monotonic()
+        self._workers: set[str] = set()
+        self._last_progress = time.monotonic()
+        self._epochs = self._all_epochs()
         self.prepare()
 
     @abstractmethod
@@ -185,7 +171,7 @@ class Receiver(ABC):
         """
         with calls:
             # The time the consumer spent between pieces does not count.
-            self._progress = time.monotonic()
+            self.progress()
             return self.next().arrays
 
     @abstractmethod
@@ -200,21 +186,18 @@ class Receiver(ABC):
 
     def begin(self, numbers: Sequence[int], **options: object) -> PieceStream:
         """Begins a new job; returns its stream."""
-
-        def elements() -> Any:
-            made = self.work.dataset(
-                self.batching.start, numbers, self.policy.dealing, self.service.address.url,
+        return self._stream(
+            lambda: self.work.dataset(
+                self.batching.start, numbers, self.policy, self.service.address.url,
                 **self.service.options, **options,
-            )  # fmt: skip
-            return made.as_numpy_iterator()
+            ).as_numpy_iterator()
+        )  # fmt: skip
 
-        return self._stream_of(elements)
-
-    def begin_here(self, numbers: Sequence[int]) -> PieceStream:
+    def begin_local(self, numbers: Sequence[int]) -> PieceStream:
         """Returns a stream of pieces that this process makes itself."""
-        return self._stream_of(lambda: self.work.made_here(self.batching.start, numbers))
+        return self._stream(lambda: self.work.local_pieces(self.batching.start, numbers))
 
-    def _stream_of(self, elements: Callable[[], Iterable[Any]]) -> PieceStream:
+    def _stream(self, elements: Callable[[], Iterable[Any]]) -> PieceStream:
         stream = PieceStream(elements, self._notify)
         self._streams.append(stream)
         return stream
@@ -240,63 +223,67 @@ class Receiver(ABC):
             except tf.errors.OpError as error:
                 raise self._failed(error) from None
             if arrived is not None:
-                self._makers.add(arrived.maker)
-                self.ledger.arrived(arrived.maker, arrived.skipped)
+                self._workers.add(arrived.worker)
+                self.audit.add_piece(arrived.worker, arrived.skipped)
                 return arrived
         if not any(stream.has_ended for stream in streams):
-            self._notify.wait(_LOOK)
+            self._notify.wait(_POLL)
         return None
 
     def progress(self) -> None:
         """Records that something new arrived."""
-        self._progress = time.monotonic()
+        self._last_progress = time.monotonic()
 
     @property
-    def quiet(self) -> float:
+    def idle(self) -> float:
         """Seconds spent waiting since something new last arrived."""
-        return time.monotonic() - self._progress
+        return time.monotonic() - self._last_progress
 
     def check_deadline(self) -> None:
         """Raises ServiceError if nothing new arrived within the deadline."""
-        if self.quiet > self.service.deadline:
-            raise self.overdue()
+        if self.idle > self.service.deadline:
+            raise self.timeout_error()
 
-    def overdue(self) -> ServiceError:
+    def timeout_error(self) -> ServiceError:
         """Returns the error for an exceeded deadline; it lists which servers answer."""
-        dispatcher, workers = self.who_answers()
         answers = {True: "answers", False: "does not answer"}
-        seen = ", ".join(f"{name} {answers[address]}" for name, address in sorted(workers.items()))
+        workers = self.workers_that_answer()
+        seen = ", ".join(f"{name} {answers[one]}" for name, one in sorted(workers.items()))
         return ServiceError(
             f"Nothing new came from the service at {self.service.address.url} for "
             f"{self.service.deadline:g} s.",
-            f"The dispatcher {answers[dispatcher]}; workers: "
+            f"The dispatcher {answers[self.service.address.answers()]}; workers: "
             f"{seen or 'none has sent anything yet'}",
             fix="start what does not answer (my-datasets serve worker --supervise restarts it "
             "by itself), or give a longer deadline; then resume from the last state",
         )
 
-    def who_answers(self) -> tuple[bool, dict[str, bool]]:
-        """Returns whether the dispatcher and each worker that sent a piece can be reached."""
-        makers = self._makers - {HERE}
-        workers = {name: _answers(ServiceAddress.parse(f"grpc://{name}")) for name in makers}
-        return _answers(self.service.address), workers
+    def workers_that_answer(self) -> dict[str, bool]:
+        """Returns whether each worker that sent a piece can be reached."""
+        return {
+            name: ServiceAddress.parse(f"grpc://{name}").answers()
+            for name in self._workers - {work_graph.LOCAL}
+        }
 
-    def account(self, epoch: Epoch) -> None:
+    def others_answer(self) -> bool:
+        """Returns whether the dispatcher, and any worker that sent a piece, can be reached."""
+        return self.service.address.answers() and any(self.workers_that_answer().values())
+
+    def finish(self, epoch: Epoch) -> None:
         """Records an epoch that has ended.
 
         Raises:
           LostExamplesError: It violates the policy's guarantee.
         """
-        closed = epoch.closed(self.policy)
-        self.ledger.add(closed)
-        if closed.lost:
+        account = epoch.close(self.policy)
+        self.audit.add_epoch(account)
+        if account.lost:
             _log.warning(
                 "epoch %d: %d of %d examples were lost with a worker",
-                closed.epoch, len(closed.lost), closed.expected,
+                account.epoch, len(account.lost), account.expected,
             )  # fmt: skip
 
-    def epochs(self) -> Iterator[Epoch]:
-        """Yields an account for each epoch, beginning where the iteration does."""
+    def _all_epochs(self) -> Iterator[Epoch]:
         batching, first = self.batching, 0
         number = batching.start.epoch
         while batching.end is None or number < batching.end:
@@ -306,7 +293,7 @@ class Receiver(ABC):
 
     def _failed(self, error: tf.errors.OpError) -> ServiceError:
         text = str(error.message)
-        if work_graph.is_unknown_there(text):
+        if work_graph.is_unregistered(text):
             return ServiceError(
                 f"A worker of {self.service.address.url} does not know this kind of work.",
                 "Expected workers started by my-datasets serve worker, of the same version",
@@ -314,14 +301,6 @@ class Receiver(ABC):
             )
         return ServiceError(
             f"A worker of {self.service.address.url} cannot make a batch.",
-            text[:_LONGEST],
+            text[:_SHOWN],
             fix="read the worker's log; data must be at the same path, or in an object store",
         )
-
-
-def _answers(address: ServiceAddress) -> bool:
-    try:
-        with socket.create_connection((address.host, address.port), _CONNECT):
-            return True
-    except OSError:
-        return False

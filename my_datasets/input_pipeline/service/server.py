@@ -5,7 +5,10 @@ any graph, which may read and write files. So as soon as a server listens, its s
 the loopback interface; this needs Linux 5.7, or the capability CAP_NET_RAW.
 """
 
+import contextlib
+import ipaddress
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -16,30 +19,76 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from my_datasets.core.logs import get_logger
-from my_datasets.errors import ServiceError
-from my_datasets.input_pipeline.service.address import ServiceAddress, is_loopback
+from my_datasets.errors import InvalidOptionError, ServiceError
 
+_log = get_logger(__name__)
+_PATTERN = re.compile(r"grpc://(?P<host>[A-Za-z0-9._-]+):(?P<port>\d{1,5})/?")
 _DESCRIPTORS = Path("/proc/self/fd")
-
-_T = TypeVar("_T")
-# Seconds between checks whether to stop.
-_LOOK = 0.5
+# Seconds: for a connection; between checks whether to stop; for a process to stop by itself.
+_CONNECT, _POLL, _GRACE = 2.0, 0.2, 20.0
 # Milliseconds between a worker's heartbeats to the dispatcher. A heartbeat also fetches new work
 # that the dispatcher could not announce.
 _HEARTBEAT = 1000
 # Milliseconds between a dispatcher's searches for jobs without readers, and until it drops one.
 _COLLECTED, _FORGOTTEN = 10_000, 300_000
-_CONNECT = 2.0
-
-_log = get_logger(__name__)
-# Give up if the process dies this often within this many seconds: restarting it does not help.
+# Give up if a process dies this often within this many seconds: restarting it does not help.
 _MOST, _WITHIN = 5, 60.0
-# Seconds for the process to stop by itself.
-_GRACE = 20.0
-_LOOK_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class ServiceAddress:
+    """A host name or IP address, and a port."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, url: str) -> "ServiceAddress":
+        """Parses a URL such as `grpc://localhost:5050`.
+
+        Raises:
+          InvalidOptionError: It is not the address of a tf.data service.
+        """
+        match = _PATTERN.fullmatch(url)
+        if match is None or int(match["port"]) > 65535:
+            raise InvalidOptionError(
+                f"{url!r} is not the address of a tf.data service.",
+                fix="give one such as grpc://localhost:5050, which my-datasets serve "
+                "dispatcher prints",
+            )
+        return cls(match["host"], int(match["port"]))
+
+    @property
+    def url(self) -> str:
+        """The URL, in the form TensorFlow expects."""
+        return f"grpc://{self}"
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether this is this machine's loopback interface, unreachable from others."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    def answers(self) -> bool:
+        """Returns whether a server listens at this address."""
+        with contextlib.suppress(OSError):
+            self.connect()
+            return True
+        return False
+
+    def connect(self) -> None:
+        """Connects, and closes the connection; raises OSError if nobody listens there."""
+        socket.create_connection((self.host, self.port), _CONNECT).close()
 
 
 def restrict_to_loopback(port: int) -> None:
@@ -57,12 +106,13 @@ def restrict_to_loopback(port: int) -> None:
         except OSError:
             continue  # not a socket, or closed concurrently
         with copy:
-            if _listens(copy, port):
-                try:
-                    copy.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
-                except OSError as error:
-                    raise _refused(port, str(error)) from error
-                found += 1
+            if not _listens(copy, port):
+                continue
+            try:
+                copy.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"lo\0")
+            except OSError as error:
+                raise _refused(port, str(error)) from error
+            found += 1
     if not found:
         raise _refused(port, "this process does not listen there")
 
@@ -91,44 +141,29 @@ def _refused(port: int, reason: str) -> ServiceError:
     )
 
 
-@dataclass(frozen=True)
-class RunningServer:
-    """A running `dispatcher` or `worker`: its address for others, and its process ID."""
-
-    role: str
-    address: ServiceAddress
-    pid: int
-
-
 class StopSignal:
-    """Signals a server to stop."""
+    """Signals a server to stop; so does the end of its parent process, if it is given."""
 
     def __init__(self, parent: int | None = None) -> None:
-        """Takes the process ID of a parent whose end also stops the server, or None."""
         self._parent = parent
-        self._asked = threading.Event()
+        self._requested = threading.Event()
 
-    def ask(self) -> None:
+    def request(self) -> None:
         """Requests the stop."""
-        self._asked.set()
+        self._requested.set()
 
-    def wait(self) -> None:
-        """Blocks until the server is to stop."""
-        while not self.comes():
-            pass
-
-    def comes(self) -> bool:
-        """Returns whether the server is to stop; blocks for a moment if not."""
-        is_alone = self._parent is not None and os.getppid() != self._parent
-        return is_alone or self._asked.wait(_LOOK)
+    def wait(self, seconds: float = _POLL) -> bool:
+        """Returns whether the server is to stop; waits for that for so many seconds."""
+        is_orphan = self._parent is not None and os.getppid() != self._parent
+        return is_orphan or self._requested.wait(seconds)
 
 
 def serve_dispatcher(
     address: ServiceAddress,
     work_dir: str,
     workers: Sequence[str],
-    ending: StopSignal,
-    ready: Callable[[RunningServer], None],
+    stop: StopSignal,
+    ready: Callable[[], None],
 ) -> None:
     """Runs a dispatcher, which resumes from the journal that an earlier one left in `work_dir`.
 
@@ -136,7 +171,7 @@ def serve_dispatcher(
       address: The address under which others reach it; `localhost` for this machine only.
       work_dir: The directory of its journal.
       workers: The addresses of all workers, in order, for sharding='static'; otherwise empty.
-      ending: Signals when to stop.
+      stop: Signals when to stop.
       ready: Called when the server is ready.
 
     Raises:
@@ -150,27 +185,17 @@ def serve_dispatcher(
         worker_addresses=list(workers) or None, job_gc_check_interval_ms=_COLLECTED,
         job_gc_timeout_ms=_FORGOTTEN,
     )  # fmt: skip
-    server = _started(lambda: service.DispatchServer(config), address)
-    ready(RunningServer("dispatcher", address, os.getpid()))
-    ending.wait()
-    server.stop()
+    _serve(lambda: service.DispatchServer(config), address, stop, ready)
 
 
 def serve_worker(
     address: ServiceAddress,
     dispatcher: ServiceAddress,
     patience: float,
-    ending: StopSignal,
-    ready: Callable[[RunningServer], None],
+    stop: StopSignal,
+    ready: Callable[[], None],
 ) -> None:
-    """Runs a worker.
-
-    Args:
-      address: The address under which others reach it; `localhost` for this machine only.
-      dispatcher: The dispatcher's address.
-      patience: Seconds to wait for the dispatcher to start.
-      ending: Signals when to stop.
-      ready: Called when the server is ready.
+    """Runs a worker, after waiting `patience` seconds at most for the dispatcher to start.
 
     Raises:
       ServiceError: It cannot listen at this address, or there is no dispatcher.
@@ -178,24 +203,32 @@ def serve_worker(
     import tensorflow as tf
 
     from my_datasets.input_pipeline.service import work_graph
-    from my_datasets.input_pipeline.service.work_graph import PieceMaker
 
-    if not _is_reachable(dispatcher, patience, ending):
-        return
+    end = time.monotonic() + patience
+    while True:
+        try:
+            dispatcher.connect()
+            break
+        except OSError as error:
+            if time.monotonic() > end:
+                raise ServiceError(
+                    f"No dispatcher answers at {dispatcher.url}: {error}",
+                    fix="start one with my-datasets serve dispatcher, which prints its address",
+                ) from error
+        if stop.wait():
+            return
     service = tf.data.experimental.service
-    work_graph.register_function(PieceMaker(str(address)))
+    work_graph.register_function(work_graph.PieceMaker(str(address)))
     config = service.WorkerConfig(
         dispatcher_address=str(dispatcher), worker_address=str(address), port=address.port,
         protocol="grpc", heartbeat_interval_ms=_HEARTBEAT,
     )  # fmt: skip
-    server = _started(lambda: service.WorkerServer(config), address)
-    ready(RunningServer("worker", address, os.getpid()))
-    ending.wait()
-    # A WorkerServer has no other way to stop.
-    del server
+    _serve(lambda: service.WorkerServer(config), address, stop, ready)
 
 
-def _started(start: Callable[[], _T], address: ServiceAddress) -> _T:
+def _serve(
+    start: Callable[[], Any], address: ServiceAddress, stop: StopSignal, ready: Callable[[], None]
+) -> None:
     try:
         # Two TensorFlow servers would silently share a port, and get requests at random.
         socket.create_server(("", address.port)).close()
@@ -205,75 +238,49 @@ def _started(start: Callable[[], _T], address: ServiceAddress) -> _T:
             f"The server cannot listen at {address}: {error}",
             fix="give another --port, or end the process that uses it",
         ) from error
-    if is_loopback(address.host):
+    if address.is_loopback:
         restrict_to_loopback(address.port)
-    return server
+    ready()
+    while not stop.wait():
+        pass
+    # A WorkerServer has no other way to stop than to be deleted.
+    getattr(server, "stop", lambda: None)()
 
 
-def _is_reachable(dispatcher: ServiceAddress, patience: float, ending: StopSignal) -> bool:
-    """Waits for the dispatcher; returns False if asked to stop first."""
-    end = time.monotonic() + patience
-    while True:
+def supervise(command: Sequence[str], stop: StopSignal) -> None:
+    """Keeps a process running until it is to stop, or exits with code 0.
+
+    Args:
+      command: The command to run, which must exit by itself when this process is gone.
+      stop: Signals when to stop it.
+
+    Raises:
+      ServiceError: It died too often.
+    """
+    deaths: deque[float] = deque(maxlen=_MOST)
+    while not stop.wait(0):
+        process = subprocess.Popen(list(command))  # noqa: S603 - our own command
         try:
-            with socket.create_connection((dispatcher.host, dispatcher.port), _CONNECT):
-                return True
-        except OSError as error:
-            if time.monotonic() > end:
-                raise ServiceError(
-                    f"No dispatcher answers at {dispatcher.url}: {error}",
-                    fix="start one with my-datasets serve dispatcher, which prints its address",
-                ) from error
-        if ending.comes():
-            return False
+            while process.poll() is None and not stop.wait(0):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL)
+            code = process.returncode
+        finally:
+            _terminate(process)
+        if not code:
+            return
+        how = f"exit code {code}" if code > 0 else f"killed by {signal.Signals(-code).name}"
+        deaths.append(time.monotonic())
+        if len(deaths) == _MOST and deaths[-1] - deaths[0] < _WITHIN:
+            raise ServiceError(
+                f"The process died {_MOST} times within {_WITHIN:g} s.",
+                f"The last time: {how}",
+                fix="read its output above; run it without --supervise to debug it",
+            )
+        _log.warning("process %d died (%s); restarting it", process.pid, how)
 
 
-class Supervisor:
-    """Keeps one process running."""
-
-    def __init__(self, command: Sequence[str]) -> None:
-        """Takes the command to run, which must exit by itself when this process is gone."""
-        self._command = list(command)
-        self._ended = threading.Event()
-
-    def ask(self) -> None:
-        """Stops the process, and does not restart it."""
-        self._ended.set()
-
-    def run(self) -> None:
-        """Runs the process until it is asked to stop, or exits with code 0.
-
-        Raises:
-          ServiceError: It died too often.
-        """
-        deaths: deque[float] = deque(maxlen=_MOST)
-        while not self._ended.is_set():
-            process = subprocess.Popen(self._command)  # noqa: S603 - our own command
-            try:
-                code = self._wait(process)
-            finally:
-                _end(process)
-            if code in (None, 0):
-                return
-            deaths.append(time.monotonic())
-            if len(deaths) == _MOST and deaths[-1] - deaths[0] < _WITHIN:
-                raise ServiceError(
-                    f"The process died {_MOST} times within {_WITHIN:g} s.",
-                    f"The last time: {_said(code)}",
-                    fix="read its output above; run it without --supervise to debug it",
-                )
-            _log.warning("process %d died (%s); restarting it", process.pid, _said(code))
-
-    def _wait(self, process: "subprocess.Popen[bytes]") -> int | None:
-        """Returns the exit code of a process; None if it is to be stopped first."""
-        while not self._ended.is_set():
-            try:
-                return process.wait(_LOOK_SECONDS)
-            except subprocess.TimeoutExpired:
-                continue
-        return None
-
-
-def _end(process: "subprocess.Popen[bytes]") -> None:
+def _terminate(process: "subprocess.Popen[bytes]") -> None:
     if process.poll() is None:
         process.terminate()
     try:
@@ -281,9 +288,3 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _said(code: int | None) -> str:
-    if code is not None and code < 0:
-        return f"killed by {signal.Signals(-code).name}"
-    return f"exit code {code}"

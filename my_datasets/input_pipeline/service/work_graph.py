@@ -27,9 +27,7 @@ from my_datasets.input_pipeline.decode.pytree import Tree
 from my_datasets.input_pipeline.engine import Engine
 from my_datasets.input_pipeline.frameworks.tensors import (
     Draws,
-    TensorForm,
-    change_of,
-    opened_for_tensors,
+    TensorPieces,
     piece_arrays,
     place_of,
 )
@@ -37,33 +35,28 @@ from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.plan import Plan
 from my_datasets.input_pipeline.plan.stages import Mix, Prefetch, Read, Stage
 from my_datasets.input_pipeline.read.prepared import OpenedVersions
-from my_datasets.input_pipeline.service.policies import Dealing
+from my_datasets.input_pipeline.service.delivery_audit import Policy
 from my_datasets.input_pipeline.transform.augment import Augmentation
 from my_datasets.records import shard_provider
 from my_datasets.storage import addresses
 
-# TensorFlow's function registry has no public API; test_crossing.py fails if it changes.
-
+_service = tf.data.experimental.service
 # The number is the version of the request format: workers of another version use another token.
 TOKEN = "my_datasets.piece.2"  # noqa: S105
-CALLS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
-
-# The registry keeps weak references only.
-_kept: list[Callable[..., object]] = []
-
+_CALLS = frozenset({"PyFunc", "PyFuncStateless", "EagerPyFunc"})
+# TensorFlow's function registry, which has no public API, keeps weak references only.
+_registered: list[Callable[..., object]] = []
 # Plans whose data stays open: more than the trainers that share a worker.
 _MOST_OPEN = 16
-
-_service = tf.data.experimental.service
 # Used instead of a worker's address: the trainer's own process.
-HERE = "here"
-# Precede a piece's tensors: its number, its maker, and the number of examples skipped there.
-BESIDE = (tf.int64, tf.string, tf.int64)
+LOCAL = "here"
+# Precede a piece's tensors: its number, its worker, and the number of examples skipped there.
+_HEADER = (tf.int64, tf.string, tf.int64)
 
 
 def register_function(function: Callable[..., object]) -> None:
     """Registers the function that answers calls in this process, from arrays to arrays."""
-    _kept[:] = [function]
+    _registered[:] = [function]
     script_ops._py_funcs._funcs[TOKEN] = function
 
 
@@ -72,7 +65,7 @@ def call_function(arguments: Sequence[tf.Tensor], types: Sequence[tf.DType]) -> 
     return list(tf.raw_ops.PyFuncStateless(input=arguments, token=TOKEN, Tout=types))
 
 
-def is_unknown_there(message: str) -> bool:
+def is_unregistered(message: str) -> bool:
     """Returns whether an error means that a worker is not ours, or is of another version."""
     return "Could not find callback" in message
 
@@ -95,15 +88,14 @@ class ServiceRequest:
 
     def to_json(self) -> str:
         """Serializes the request."""
-        plan = Plan(_placed(self.plan.stages))
-        given = {
+        plan = Plan(_with_absolute_paths(self.plan.stages))
+        return json.dumps({
             "plan": plan.to_json(),
             "attachments": plan.attachments,
             "start": self.start.to_json(),
             "single": self.single,
             "draws": None if self.draws is None else dataclasses.asdict(self.draws),
-        }
-        return json.dumps(given)
+        })  # fmt: skip
 
     @classmethod
     def from_json(cls, text: str) -> "ServiceRequest":
@@ -119,14 +111,15 @@ class ServiceRequest:
         return cls(plan, start, given["single"], draws)
 
 
-def _placed(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
-    """Returns the stages with absolute paths, independent of a process's working directory."""
+def _with_absolute_paths(stages: tuple[Stage, ...]) -> tuple[Stage, ...]:
     found: list[Stage] = []
     for stage in stages:
         if isinstance(stage, Read) and not addresses.is_remote(stage.path):
             found.append(dataclasses.replace(stage, path=os.path.abspath(stage.path)))
         elif isinstance(stage, Mix):
-            found.append(dataclasses.replace(stage, parts=tuple(map(_placed, stage.parts))))
+            found.append(
+                dataclasses.replace(stage, parts=tuple(map(_with_absolute_paths, stage.parts)))
+            )
         else:
             found.append(stage)
     return tuple(found)
@@ -138,7 +131,7 @@ class PieceMaker:
     def __init__(self, name: str) -> None:
         self.name = name
         self._lock = threading.Lock()
-        self._opened: OrderedDict[bytes, _Opened] = OrderedDict()
+        self._plans: OrderedDict[bytes, _OpenedPlan] = OrderedDict()
 
     def __call__(self, request: bytes, place: npt.NDArray[np.int64]) -> list[Array | np.int64]:
         """Returns the piece at a place: its maker, the number of examples skipped, its arrays.
@@ -146,41 +139,39 @@ class PieceMaker:
         Raises:
           MyDatasetsError: Any error of `Engine`; TensorFlow carries its text to the trainer.
         """
+        key = bytes(request)
         with self._lock:
-            opened = self._opened.setdefault(bytes(request), _Opened())
-            self._opened.move_to_end(bytes(request))
-            if len(self._opened) > _MOST_OPEN:
-                self._opened.popitem(last=False)
-        engine, draws = opened.engine(bytes(request))
+            plan = self._plans.setdefault(key, _OpenedPlan(key))
+            self._plans.move_to_end(key)
+            if len(self._plans) > _MOST_OPEN:
+                self._plans.popitem(last=False)
+        engine, draws = plan.engine()
         arrays = piece_arrays(engine, place, draws)
-        name = np.array(self.name.encode(), object)
-        return [name, np.int64(engine.skipped), *arrays]
+        return [np.array(self.name.encode(), object), np.int64(engine.skipped), *arrays]
 
 
-class _Opened:
+class _OpenedPlan:
     """The data of one plan, opened on first use."""
 
-    def __init__(self) -> None:
+    def __init__(self, request: bytes) -> None:
+        self._request = request
         self._lock = threading.Lock()
-        self._found: tuple[Engine, Draws | None] | None = None
+        self._engine: tuple[Engine, Draws | None] | None = None
 
-    def engine(self, request: bytes) -> tuple[Engine, Draws | None]:
+    def engine(self) -> tuple[Engine, Draws | None]:
         with self._lock:
-            if self._found is None:
-                asked = ServiceRequest.from_json(request.decode())
-                engine = Engine(asked.plan, asked.start, single=asked.single)
-                self._found = engine, asked.draws
-            return self._found
+            if self._engine is None:
+                request = ServiceRequest.from_json(self._request.decode())
+                engine = Engine(request.plan, request.start, single=request.single)
+                self._engine = engine, request.draws
+            return self._engine
 
 
-class WorkGraph:
+class WorkGraph(TensorPieces):
     """The pieces of a plan, to be made by other processes.
 
     Attributes:
-      engine: An engine like those of the workers; maps pieces to examples.
-      spec: The form of a piece, as `tf.TypeSpec`s nested like a batch.
-      is_single: Whether a piece is one batch; otherwise its tensors have an additional first
-        dimension.
+      flat_specs: The types and shapes of a piece's flat tensors.
     """
 
     def __init__(
@@ -192,53 +183,36 @@ class WorkGraph:
     ) -> None:
         """Builds the graph.
 
-        Args:
-          plan: The plan.
-          state: Where to begin; None for the beginning.
-          augment: Augments the images, in the worker.
-          versions: What the caller has opened already; None for nothing.
-
         Raises:
-          FeatureError: Values have different shapes and cannot be batched.
-          PlanError: The state belongs to another plan, or the data changed.
+          FeatureError, PlanError: As `TensorPieces`.
           ServiceError: The augmentation cannot be sent to other processes.
         """
-        draws = Draws.of(augment)
-        self.engine, first = opened_for_tensors(
-            plan, state, single=augment is not None, versions=versions
-        )
-        batching = self.engine.batching
-        self._form = TensorForm(self.engine, first, draws)
-        self.is_single = self._form.is_single
-        request = ServiceRequest(plan, batching.start, self.is_single, draws)
-        self._request = request.to_json()
-        self._change = change_of(self.engine, augment)
+        super().__init__(plan, state, augment, single=augment is not None, versions=versions)
+        start = self.engine.batching.start
+        self._request = ServiceRequest(plan, start, self.is_single, self.draws).to_json()
         self._threads = plan.the(Prefetch).workers
         piece = tf.function(self._piece).get_concrete_function(tf.TensorSpec((3,), tf.int64))
-        _refuse_what_cannot_cross(piece.graph)
-        batch = piece.structured_outputs[len(BESIDE)]
-        self.spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
-        self.flat_specs = (
-            *(tf.TensorSpec((), kind) for kind in BESIDE),
-            *tf.nest.flatten(self.spec, expand_composites=True),
-        )
+        _check_portable(piece.graph)
+        batch = piece.structured_outputs[len(_HEADER)]
+        self._spec = tf.nest.map_structure(tf.type_spec_from_value, batch)
+        self.flat_specs = tuple(tf.nest.flatten(self._spec, expand_composites=True))
 
     def dataset(
         self,
         start: State,
         numbers: Sequence[int],
-        dealing: Dealing,
+        policy: Policy,
         service: str,
         **options: object,
     ) -> tf.data.Dataset:
-        """Returns pieces made by a service, as flat tensors preceded by those of `BESIDE`.
+        """Returns pieces made by a service, as flat tensors after their number, worker and skipped.
 
         This waits only for the dispatcher, but forever if that does not answer.
 
         Args:
           start: Where the iteration begins to which the pieces belong.
-          numbers: Which pieces: a range, or a list of numbers.
-          dealing: How workers get pieces.
+          numbers: The numbers of the pieces.
+          policy: How workers get pieces.
           service: The dispatcher's URL.
           options: Further options of TensorFlow's `distribute`.
         """
@@ -246,75 +220,62 @@ class WorkGraph:
             pieces = tf.data.Dataset.range(numbers.start, numbers.stop)
         else:
             pieces = tf.data.Dataset.from_tensor_slices(tf.constant(numbers, tf.int64))
-        if dealing == "fixed":
+        if policy.distribution == "HINT":
             hint = tf.data.experimental.SHARD_HINT
             pieces = pieces.shard(hint, hint)
         place = place_of(start, 0)
         pieces = pieces.map(lambda number: tf.stack([place[0], place[1], number]))
         made = pieces.map(self._flat, num_parallel_calls=self._threads, deterministic=True)
-        mode = {
-            "taken": _service.ShardingPolicy.DYNAMIC,
-            "fixed": _service.ShardingPolicy.HINT,
-            "all": _service.ShardingPolicy.OFF,
-        }[dealing]
+        mode = _service.ShardingPolicy[policy.distribution]
         return made.apply(_service.distribute(mode, service, **options))
 
-    def made_here(self, start: State, numbers: Sequence[int]) -> Iterator[tuple[object, ...]]:
+    def local_pieces(self, start: State, numbers: Sequence[int]) -> Iterator[tuple[object, ...]]:
         """Yields pieces made by this process, in the same form as those of `dataset`."""
-        maker, request = PieceMaker(HERE), self._request.encode()
+        maker, request = PieceMaker(LOCAL), self._request.encode()
         for number in numbers:
-            types = (*BESIDE, *self._form.types)
+            types = (*_HEADER, *self.types)
             tensors = map(tf.constant, (number, *maker(request, place_of(start, number))), types)
-            piece = self._changed(*tensors)
+            piece = self._finished(*tensors)
             yield tuple(one.numpy() for one in tf.nest.flatten(piece, expand_composites=True))
 
     def packed(self, flat: Sequence[tf.Tensor]) -> Tree[tf.Tensor]:
         """Packs the flat tensors of a piece into the structure of a batch."""
-        return tf.nest.pack_sequence_as(self.spec, flat, expand_composites=True)
+        return tf.nest.pack_sequence_as(self._spec, flat, expand_composites=True)
 
     def _piece(self, place: tf.Tensor) -> tuple[Any, ...]:
-        types = [*BESIDE[1:], *self._form.types]
+        types = [*_HEADER[1:], *self.types]
         worker, skipped, *arrays = call_function([tf.constant(self._request), place], types)
         worker.set_shape(())
         skipped.set_shape(())
-        return self._changed(place[2], worker, skipped, *arrays)
+        return self._finished(place[2], worker, skipped, *arrays)
 
-    def _changed(
+    def _finished(
         self, number: tf.Tensor, worker: tf.Tensor, skipped: tf.Tensor, *arrays: tf.Tensor
     ) -> tuple[Any, ...]:
-        batch, *draws = self._form.batch(arrays)
-        return number, worker, skipped, self._change(batch, *draws) if self._change else batch
+        batch, *draws = self.batch(arrays)
+        return number, worker, skipped, self.augmented(batch, *draws) if self.augmented else batch
 
     def _flat(self, place: tf.Tensor) -> tuple[tf.Tensor, ...]:
         return tuple(tf.nest.flatten(self._piece(place), expand_composites=True))
 
 
-def _refuse_what_cannot_cross(graph: tf.Graph) -> None:
-    """Refuses Python functions, and state of this process.
-
-    Raises:
-      ServiceError: The graph contains one of them.
-    """
+def _check_portable(graph: tf.Graph) -> None:
+    """Raises ServiceError if a graph calls Python functions, or uses state of this process."""
     definition = graph.as_graph_def()
     nodes = [*definition.node, *(n for one in definition.library.function for n in one.node_def)]
     foreign = [
-        node for node in nodes if node.op in CALLS and node.attr["token"].s.decode() != TOKEN
+        node.name for node in nodes if node.op in _CALLS and node.attr["token"].s.decode() != TOKEN
     ]
+    reason = ""
     if foreign:
-        raise _refused(
-            f"The augmentation calls Python (tf.py_function or tf.numpy_function, in "
-            f"{foreign[0].name!r}), which exists in this process only."
+        reason = f"calls Python (tf.py_function or tf.numpy_function, in {foreign[0]!r})"
+    elif any(tensor.dtype == tf.resource for tensor in graph.inputs):
+        reason = "uses a tf.Variable or a table"
+    if reason:
+        raise ServiceError(
+            f"The augmentation {reason}, which exists in this process only.",
+            "Workers of the service execute only TensorFlow operations, and our reading and "
+            "decoding",
+            fix="use TensorFlow operations, or .map(...) on the pipeline, which runs in this "
+            "process; or leave service out",
         )
-    if any(tensor.dtype == tf.resource for tensor in graph.inputs):
-        raise _refused(
-            "The augmentation uses a tf.Variable or a table, which exists in this process only."
-        )
-
-
-def _refused(reason: str) -> ServiceError:
-    return ServiceError(
-        reason,
-        "Workers of the service execute only TensorFlow operations, and our reading and decoding",
-        fix="use TensorFlow operations, or .map(...) on the pipeline, which runs in this "
-        "process; or leave service out",
-    )

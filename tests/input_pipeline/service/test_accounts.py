@@ -7,8 +7,7 @@ from my_datasets.input_pipeline.order.batching import Batching
 from my_datasets.input_pipeline.order.permutation import Order
 from my_datasets.input_pipeline.order.state import State
 from my_datasets.input_pipeline.plan.stages import Batch
-from my_datasets.input_pipeline.service.delivery_audit import Epoch
-from my_datasets.input_pipeline.service.policies import policy_of
+from my_datasets.input_pipeline.service.delivery_audit import POLICIES, Epoch
 
 
 def epoch_of(given, dropped=()):
@@ -23,7 +22,7 @@ def epoch_of(given, dropped=()):
 
 
 def test_an_epoch_that_is_whole():
-    account = epoch_of([3, 1, 0, 2], dropped=[3]).closed(policy_of("exact"))
+    account = epoch_of([3, 1, 0, 2], dropped=[3]).close(POLICIES["exact"])
     assert (account.expected, account.given, account.dropped) == (10, 10, 1)
     assert account.lost == account.repeated == ()
 
@@ -33,18 +32,17 @@ def test_an_epoch_that_is_whole():
     [([0, 2, 3], (3, 4, 5), ()), ([0, 1, 2, 3, 0], (), (0, 1, 2)), ([3, 3], tuple(range(9)), (9,))],
 )
 def test_what_is_lost_or_repeated_is_named(given, lost, repeated):
-    for sharding in ("exact", "static", "dynamic", "off"):
-        policy = policy_of(sharding)
+    for policy in POLICIES.values():
         if (lost and not policy.may_lose) or (repeated and not policy.may_repeat):
             with pytest.raises(LostExamplesError, match=policy.guarantee):
-                epoch_of(given).closed(policy)
+                epoch_of(given).close(policy)
         else:
-            account = epoch_of(given).closed(policy)
+            account = epoch_of(given).close(policy)
             assert (account.lost, account.repeated) == (lost, repeated)
 
 
 def test_each_policy_says_what_it_promises():
-    promised = {name: policy_of(name).guarantee for name in ("exact", "static", "dynamic", "off")}
+    promised = {name: policy.guarantee for name, policy in POLICIES.items()}
     assert promised == {
         "exact": "exactly once", "static": "exactly once",
         "dynamic": "at most once", "off": "at least once",

@@ -17,7 +17,7 @@ def test_the_registry_of_tensorflow_is_as_we_take_it():
 
 
 def test_a_call_is_answered_by_whoever_registered(monkeypatch):
-    monkeypatch.setattr(work_graph, "_kept", [])  # afterwards this process answers no more
+    monkeypatch.setattr(work_graph, "_registered", [])  # afterwards this process answers no more
     asked = []
 
     def answer(text, number):

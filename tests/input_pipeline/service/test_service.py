@@ -12,8 +12,8 @@ import tensorflow as tf
 
 import my_datasets
 from my_datasets.errors import InvalidOptionError, PlanError, ServiceError
+from my_datasets.input_pipeline.service.dataset import ExactReceiver
 from my_datasets.input_pipeline.service.server import free_port
-from my_datasets.input_pipeline.service.sharding_policies import ExactReceiver
 from tests.input_pipeline.service.conftest import ROWS
 from tests.waiting import until
 
@@ -30,7 +30,7 @@ def ids_of(batches):
 @pytest.mark.parametrize("augmented", [False, True])
 def test_values_are_those_made_here(cluster, rows_dir, monkeypatch, augmented, by_trainer):
     if by_trainer:  # as it does for a worker that is gone without a word
-        monkeypatch.setattr(ExactReceiver, "begin", ExactReceiver.begin_here)
+        monkeypatch.setattr(ExactReceiver, "begin", ExactReceiver.begin_local)
     augment = my_datasets.augment.standard_image(crop=0.1, seed=5) if augmented else None
     options = {"columns": ["id", "image", "text", "label"], "batch_size": 100, "epochs": 2,
                "data_dir": rows_dir, "augment": augment}  # fmt: skip

@@ -11,7 +11,12 @@ from click.testing import CliRunner
 import my_datasets
 from my_datasets.cli.main import cli
 from my_datasets.errors import InvalidOptionError, ServiceError
-from my_datasets.input_pipeline.service.server import Supervisor, free_port, restrict_to_loopback
+from my_datasets.input_pipeline.service.server import (
+    StopSignal,
+    free_port,
+    restrict_to_loopback,
+    supervise,
+)
 from tests import programs
 from tests.input_pipeline.service.conftest import Process
 from tests.waiting import LONGEST_SECONDS, until
@@ -107,25 +112,25 @@ sys.exit(0 if n == int(sys.argv[2]) else 3)
 
 def test_a_supervisor_starts_again_until_all_is_well(tmp_path):
     count = tmp_path / "count"
-    Supervisor([sys.executable, "-c", _DIES, str(count), "3"]).run()
+    supervise([sys.executable, "-c", _DIES, str(count), "3"], StopSignal())
     assert count.read_text() == "3"
 
 
 def test_a_supervisor_gives_up(tmp_path):
     count = tmp_path / "count"
     with pytest.raises(ServiceError, match="exit code 3"):
-        Supervisor([sys.executable, "-c", _DIES, str(count), "100"]).run()
+        supervise([sys.executable, "-c", _DIES, str(count), "100"], StopSignal())
     assert count.read_text() == "5"
 
 
 def test_a_supervisor_ends_its_process(tmp_path):
     begun = tmp_path / "begun"
     code = f"import pathlib, time; pathlib.Path({str(begun)!r}).touch(); time.sleep(600)"
-    supervisor = Supervisor([sys.executable, "-c", code])
-    thread = threading.Thread(target=supervisor.run)
+    stop = StopSignal()
+    thread = threading.Thread(target=supervise, args=([sys.executable, "-c", code], stop))
     thread.start()
     until(begun.exists)
-    supervisor.ask()
+    stop.request()
     thread.join(LONGEST_SECONDS)  # half of what the process would sleep
     assert not thread.is_alive()
 

@@ -8,15 +8,12 @@ import signal
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import rich_click as click
 
 from my_datasets.cli import options, output
 from my_datasets.errors import InvalidOptionError
-
-if TYPE_CHECKING:
-    from my_datasets.input_pipeline.service.server import RunningServer
 
 _PORT = 5050
 
@@ -82,35 +79,49 @@ def command(role: str, supervise: bool, child_of: int | None, **settings: Any) -
         if supervise:
             _supervise(role, settings)
         else:
-            _serve(role, child_of, settings)
+            _serve(role, child_of, **settings)
 
 
-def _serve(role: str, child_of: int | None, settings: dict[str, Any]) -> None:
-    from my_datasets.input_pipeline.service.address import ServiceAddress
-    from my_datasets.input_pipeline.service.server import StopSignal, serve_dispatcher, serve_worker
+def _serve(
+    role: str,
+    child_of: int | None,
+    *,
+    port: int,
+    host: str,
+    dispatcher: str,
+    patience: float,
+    work_dir: str | None,
+    workers: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    from my_datasets.input_pipeline.service.server import (
+        ServiceAddress,
+        StopSignal,
+        serve_dispatcher,
+        serve_worker,
+    )
 
-    address = ServiceAddress.parse(f"grpc://{settings['host']}:{settings['port']}")
-    ending = StopSignal(child_of)
+    address = ServiceAddress.parse(f"grpc://{host}:{port}")
+    stop = StopSignal(child_of)
 
-    def ready(served: "RunningServer") -> None:
-        facts = {"role": role, "url": address.url, "address": str(address), "pid": served.pid}
-        if settings["as_json"]:
+    def ready() -> None:
+        facts = {"role": role, "url": address.url, "address": str(address), "pid": os.getpid()}
+        if as_json:
             output.echo(json.dumps(facts))
         else:
-            output.echo(f"The {role} is at {address.url}, process {served.pid}")
+            output.echo(f"The {role} is at {address.url}, process {os.getpid()}")
         sys.stdout.flush()
 
-    with _on_signals(ending.ask):
+    with _on_signals(stop.request):
         if role == "dispatcher":
-            serve_dispatcher(address, settings["work_dir"], settings["workers"], ending, ready)
+            serve_dispatcher(address, str(work_dir), workers, stop, ready)
         else:
-            host = settings["dispatcher"].removeprefix("grpc://")
-            dispatcher = ServiceAddress.parse(f"grpc://{host}")
-            serve_worker(address, dispatcher, settings["patience"], ending, ready)
+            found = ServiceAddress.parse(f"grpc://{dispatcher.removeprefix('grpc://')}")
+            serve_worker(address, found, patience, stop, ready)
 
 
 def _supervise(role: str, settings: dict[str, Any]) -> None:
-    from my_datasets.input_pipeline.service.server import Supervisor
+    from my_datasets.input_pipeline.service.server import StopSignal, supervise
 
     given = [
         f"--port={settings['port']}",
@@ -123,15 +134,15 @@ def _supervise(role: str, settings: dict[str, Any]) -> None:
     else:
         given += [f"--dispatcher={settings['dispatcher']}", f"--wait={settings['patience']}"]
     given += ["--json"] if settings["as_json"] else []
-    supervisor = Supervisor([sys.executable, "-m", "my_datasets", "serve", role, *given])
-    with _on_signals(supervisor.ask):
-        supervisor.run()
+    stop = StopSignal()
+    with _on_signals(stop.request):
+        supervise([sys.executable, "-m", "my_datasets", "serve", role, *given], stop)
 
 
 @contextlib.contextmanager
-def _on_signals(ask: Callable[[], None]) -> Iterator[None]:
+def _on_signals(stop: Callable[[], None]) -> Iterator[None]:
     """Shuts down in order on SIGTERM or SIGINT."""
-    before = {one: signal.signal(one, lambda *_: ask()) for one in (signal.SIGTERM, signal.SIGINT)}
+    before = {one: signal.signal(one, lambda *_: stop()) for one in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
