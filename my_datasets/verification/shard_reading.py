@@ -244,7 +244,7 @@ class Worker:
         self._is_deep = is_deep
         self._decoder = decoder
         self._directory = directory
-        self._watches = observers
+        self._observers = observers
         recorded = subject.content.splits.values() if subject.content else ()
         shards = [one for split in recorded for one in split.shards]
         self._sha256 = {one.name: one.sha256 for one in shards}
@@ -265,7 +265,7 @@ class Worker:
                     hashes = stack.enter_context(notes.open("wb"))
                     callbacks = [
                         stack.enter_context(observer.noting(file_of(notes, observer)))
-                        for observer in self._watches
+                        for observer in self._observers
                     ]
                     more = check_examples(path, form, self._decoder, hashes, callbacks)
                 issues += [] if is_damaged else more
@@ -300,7 +300,7 @@ class Worker:
         notes = self.hashes_of(task)
         if not self._is_deep:
             return []
-        return [notes, *(file_of(notes, observer) for observer in self._watches)]
+        return [notes, *(file_of(notes, observer) for observer in self._observers)]
 
 
 def tasks(subject: ComparedVersion, not_to_be_read: set[str]) -> list[Task]:
