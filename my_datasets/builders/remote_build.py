@@ -135,8 +135,7 @@ class Destination:
         def upload(name: str) -> int:
             path = version_dir / name
             check()  # without the lease, it could overwrite another process's file
-            # A different file there is left by an unfinished build: it was never visible.
-            put(self._store, f"{self.folder}/{name}", path, regular_files.sha256_of(path))
+            self._put(self._store, f"{self.folder}/{name}", path)
             return path.stat().st_size
 
         if names & shards.keys():
@@ -151,6 +150,10 @@ class Destination:
         self._put_default_config(version_dir)
         for name in sorted(METADATA_FILES):
             report(name, upload(name))
+
+    def _put(self, store: RetryingStore, path: str, source: Path) -> None:
+        # A different file there is left by an unfinished build: it was never visible.
+        put(store, path, source, regular_files.sha256_of(source))
 
     def _check_whole(
         self, shards: Mapping[str, ShardContent], names: set[str], stored: Mapping[str, StoredFile]
