@@ -642,7 +642,7 @@ def test_a_fault_of_the_example_is_one(fault):
     with pytest.raises(InvalidValue) as caught:
         encoder.row({"x": 1})
     assert caught.value.feature == "x"
-    assert encoder.own({"x": 1})["x"].misfit is not None
+    assert encoder.own({"x": 1})["x"].invalid is not None
 
 
 @pytest.mark.parametrize("workers", [1, 2])

@@ -152,9 +152,10 @@ class ImageEncoder(ColumnEncoder):
     def _png_shape(self, value: object) -> tuple[int, ...] | None:
         """Returns the shape of an array that fits the feature and is not to become a JPEG."""
         shape, dtype = self.feature.shape, self.feature.np_dtype
+        if type(value) is not np.ndarray:
+            return None
         fits = (
-            type(value) is np.ndarray
-            and self.feature.encoding_format != "jpeg"
+            self.feature.encoding_format != "jpeg"
             and dtype in (np.uint8, np.uint16)
             and value.dtype == dtype
             and len(value.shape) == len(shape) == len("hwc")
