@@ -12,8 +12,7 @@ from etils import epath
 from tensorflow_datasets.core.download import checksums, resource
 from tensorflow_datasets.core.utils import tqdm_utils
 
-from my_datasets.downloads.diagnosis import Expected
-from my_datasets.downloads.fetching import DownloadRetry, FetchedFile, exclusive_download, fetch
+from my_datasets.downloads import DownloadRetry, Expected, FetchedFile, exclusive_download, fetch
 
 # Files that are fetched concurrently.
 _AT_ONCE = 8

@@ -26,7 +26,7 @@ from my_datasets.builders.download_cache import (
     is_ours,
     map_addresses,
 )
-from my_datasets.downloads.fetching import FetchedFile
+from my_datasets.downloads import FetchedFile
 from my_datasets.errors import ChecksumError, SourceError
 from my_datasets.storage import addresses
 

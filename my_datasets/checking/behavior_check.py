@@ -236,7 +236,7 @@ def _first(
     encoder: "ExampleEncoder", item: "SplitInput"
 ) -> Iterator[tuple[object, Callable[[], bytes]]]:
     """Yields the first examples' keys, each with a function that encodes the example."""
-    from my_datasets.building.batches import batches, with_keys
+    from my_datasets.building.collector import batches, with_keys
 
     for _, batch in batches(iter(item.units), EXAMPLES, encoder.own):
         if isinstance(batch, tuple):

@@ -8,7 +8,7 @@ from my_datasets.metadata import content
 from my_datasets.metadata.content import ShardContent, SplitContent
 from my_datasets.statistics.constraints import Constraint, Violation
 from my_datasets.statistics.feature import SplitStatistics
-from my_datasets.statistics.numbers import LabelStatistics
+from my_datasets.statistics.values import LabelStatistics
 
 # Maximum number of classes without examples to list.
 _MOST_TOLD = 5

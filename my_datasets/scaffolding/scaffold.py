@@ -18,7 +18,7 @@ from my_datasets.builders.download_cache import url_info
 from my_datasets.building.units import InvalidValue
 from my_datasets.checking.dummy_downloads import DummyDownloadManager
 from my_datasets.checking.target import CheckTarget
-from my_datasets.downloads.fetching import FetchedFile, fetch
+from my_datasets.downloads import FetchedFile, fetch
 from my_datasets.errors import SourceError
 from my_datasets.scaffolding import code, project
 from my_datasets.scaffolding import dummy_data as dummies

@@ -14,8 +14,7 @@ from my_datasets.errors import BuilderError
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.tf_example.columns import Bytes, Column
 from my_datasets.statistics.feature import FeatureStatistics, tensor
-from my_datasets.statistics.images import image_facts
-from my_datasets.statistics.numbers import LabelStatistics
+from my_datasets.statistics.values import LabelStatistics, image_facts
 
 Rows = npt.NDArray[np.int64]
 

@@ -12,10 +12,14 @@ from my_datasets.core.hash_sets import Hashes
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.tf_example.columns import Bytes, Column, tensor_bytes
 from my_datasets.records.tf_example.encoding import Kind
-from my_datasets.statistics.distribution import Distribution
-from my_datasets.statistics.images import ImageStatistics
-from my_datasets.statistics.numbers import LabelStatistics, NumberStatistics, summary_of
-from my_datasets.statistics.texts import TextStatistics
+from my_datasets.statistics.sketches import Distribution
+from my_datasets.statistics.values import (
+    ImageStatistics,
+    LabelStatistics,
+    NumberStatistics,
+    TextStatistics,
+    summary_of,
+)
 
 # Approximate maximum number of values per example that go into the histogram.
 _VALUES = 1024

@@ -21,8 +21,7 @@ import my_datasets
 from my_datasets import errors
 from my_datasets.builders import remote_build
 from my_datasets.builders.remote_build import Destination
-from my_datasets.building.engines.beam.pipelines import buckets, run_files
-from my_datasets.building.engines.beam.runners import runners
+from my_datasets.building.engines.beam import buckets, run_files, runners
 from my_datasets.building.engines.beam.workers import Surroundings
 from my_datasets.building.engines.beam.workspace import BucketWorkspace
 from my_datasets.building.options import BuildOptions

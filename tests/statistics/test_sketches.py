@@ -9,10 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from my_datasets.records.tf_example.columns import PADDING
-from my_datasets.statistics.distinct import Distinct, Top, of_numbers
-from my_datasets.statistics.distribution import Distribution
-from my_datasets.statistics.numbers import LabelStatistics, NumberStatistics
-from my_datasets.statistics.texts import TextStatistics, hashed
+from my_datasets.statistics.sketches import Distinct, Distribution, Top, of_numbers
+from my_datasets.statistics.values import LabelStatistics, NumberStatistics, TextStatistics, hashed
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False, width=64)
 SHARES = [0, 0.01, 0.25, 0.5, 0.9, 1]

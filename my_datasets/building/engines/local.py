@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from my_datasets.building import disk_space, planning
+from my_datasets.building import disk_space, shards
 from my_datasets.building.collector import Collector, SplitRules, States
 from my_datasets.building.engines import process_pool, shard_writing
 from my_datasets.building.engines.process_pool import Link
@@ -217,5 +217,5 @@ def build(job: Job, options: BuildOptions, journal: Journal, target: Path) -> li
     disk_space.warn_of_units(job, journal)
     generate(job, options, journal, meter)
     meter.begin("sorting")
-    plans = [planning.planned(job, item, journal, options) for item in job.inputs]
+    plans = [shards.planned(job, item, journal, options) for item in job.inputs]
     return shard_writing.write(job, plans, options, journal, target, meter)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from my_datasets.building.engines.beam.runners.tied_process import command_for
+from my_datasets.building.engines.beam.tied_process import command_for
 from tests.building.engines import dask_processes, toys
 from tests.building.engines.builds import build, hashes
 from tests.conftest import ROOT

@@ -13,8 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 import my_datasets
 from my_datasets import errors
-from my_datasets.building.engines.beam.pipelines import buckets, run_files
-from my_datasets.building.engines.beam.runners import runners
+from my_datasets.building.engines.beam import buckets, run_files, runners
 from my_datasets.records import index
 from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import THREE_SHARDS, build, hashes, records, shards

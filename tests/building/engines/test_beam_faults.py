@@ -17,9 +17,8 @@ import pytest
 
 from my_datasets import errors
 from my_datasets.building.engines import shard_writing
-from my_datasets.building.engines.beam.pipelines import buckets, run_files, sorting, write_stage
-from my_datasets.building.engines.beam.runners import runners
-from my_datasets.building.engines.beam.runners.dask_runner import Cluster
+from my_datasets.building.engines.beam import buckets, run_files, runners, sorting, writing
+from my_datasets.building.engines.beam.dask_runner import Cluster
 from tests.building.engines import toys
 from tests.building.engines.builds import build, hashes, kill, records, run_apart, shards
 from tests.building.engines.dask_processes import wait_for_files
@@ -100,7 +99,7 @@ def test_what_was_finished_before_a_kill_is_not_done_again(reference, tmp_path, 
 
 @pytest.mark.parametrize("stage", ["sorting", "writing"])
 def test_a_later_stage_goes_on_where_it_failed(reference, tmp_path, small, monkeypatch, stage):
-    kind = sorting.SortBucket if stage == "sorting" else write_stage.WriteShards
+    kind = sorting.SortBucket if stage == "sorting" else writing.WriteShards
     original, done = kind.process, []
 
     def failing(self, element):

@@ -9,11 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from my_datasets.building.engines import shard_writing as local_writing
-from my_datasets.building.engines.beam import build_files
-from my_datasets.building.engines.beam.pipelines import generate_stage, sort_stage, write_stage
-from my_datasets.building.engines.beam.pipelines.stage import BeamStage, Driver
-from my_datasets.building.engines.beam.runners import preflight
-from my_datasets.building.engines.beam.runners.runners import Submission
+from my_datasets.building.engines.beam import build_files, generating, preflight, sorting, writing
+from my_datasets.building.engines.beam.runners import Submission
+from my_datasets.building.engines.beam.stage import BeamStage, Driver
 from my_datasets.building.engines.beam.workers import Surroundings
 from my_datasets.building.engines.beam.workspace import Place, SharedDirectory
 from my_datasets.building.options import BuildOptions, Job, SplitResult
@@ -53,18 +51,18 @@ def build(driver: Driver, target: Path) -> list[SplitResult]:
       DiskFullError: There is not enough free space.
     """
     preflight.check(driver.how.submission, driver.work, driver.surroundings)
-    found = generate_stage.generate(driver)
-    parts = sort_stage.sort(driver, found)
-    results = write_stage.write(driver, found, parts)
+    found = generating.generate(driver)
+    parts = sorting.sort(driver, found)
+    results = writing.write(driver, found, parts)
     driver.how.check()
-    driver.work.place.hand_over(write_stage.SHARDS, target)
+    driver.work.place.hand_over(writing.SHARDS, target)
     local_writing.report_quarantine(results, target)
     return results
 
 
 def metadata_of(driver: Driver) -> dict[str, Json]:
     """Returns the values that the builder computed beside its examples, by key."""
-    return generate_stage.read_metadata(driver.work) or {}
+    return generating.read_metadata(driver.work) or {}
 
 
 def findings(driver: Driver, shard: str, scratch: Path) -> Any:
@@ -75,12 +73,12 @@ def findings(driver: Driver, shard: str, scratch: Path) -> Any:
       shard: The shard's file name.
       scratch: An empty directory for the files that the function made.
     """
-    folder, place = write_stage.findings_of(shard), driver.work.place
+    folder, place = writing.findings_of(shard), driver.work.place
     for name, size in place.sizes(folder).items():
         with place.reading(f"{folder}/{name}", size) as reading:
             reading.bring(0, size)
             shutil.copyfile(reading.path, scratch / name)
-    data = place.read(folder + write_stage.SUMMARY)
+    data = place.read(folder + writing.SUMMARY)
     if data is None:
         raise LostExamplesError(
             f"The findings for {shard} are missing in {place}.",

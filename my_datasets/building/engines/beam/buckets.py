@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.building.engines.beam.build_files import BuildFiles
-from my_datasets.building.engines.beam.pipelines.run_files import Gathered
+from my_datasets.building.engines.beam.run_files import Gathered
 from my_datasets.building.runs import Columns
 from my_datasets.errors import BuildInterruptedError
 from my_datasets.records.tf_example import pieces

@@ -21,8 +21,8 @@ from apache_beam.runners.portability.fn_api_runner import translations
 from apache_beam.runners.worker import bundle_processor
 from dask.delayed import Delayed
 
-from my_datasets.building.engines.beam.runners import dask_stages
-from my_datasets.building.engines.beam.runners.dask_stages import Grouping, SideInput, Stage
+from my_datasets.building.engines.beam import dask_stages
+from my_datasets.building.engines.beam.dask_stages import Grouping, SideInput, Stage
 from my_datasets.core.processes import cores
 from my_datasets.errors import BuildInterruptedError
 

@@ -16,7 +16,7 @@ import apache_beam as beam
 
 from my_datasets.building.engines.beam import workers
 from my_datasets.building.engines.beam.build_files import BuildFiles
-from my_datasets.building.engines.beam.runners.runners import (
+from my_datasets.building.engines.beam.runners import (
     DASK,
     DATAFLOW,
     FLINK,

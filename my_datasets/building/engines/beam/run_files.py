@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.building import planning
+from my_datasets.building import shards
 from my_datasets.building.collector import Collector, SplitRules, States
 from my_datasets.building.engines.beam.build_files import BuildFiles
 from my_datasets.building.journal import SplitState
@@ -330,18 +330,18 @@ def complete(work: BuildFiles, item: SplitInput, options: BuildOptions) -> Gathe
       EmptySplitError: There is no example.
     """
     found = read(work, item)
-    planning.check_complete(item, found.state)
+    shards.check_complete(item, found.state)
     if item.collection is None:
         name = f"{work.generated(item.name)}/{_CHOSEN}"
         if work.read_json(name) is None:
             # A worker that was given up for dead may still add runs.
             work.write_json(name, found.chosen)
     _check_counts(item, found)
-    planning.check_keys_and_quarantine(item, found.state, options)
+    shards.check_keys_and_quarantine(item, found.state, options)
     if not found.tally.count:
         if any(counted.is_witness for counted in found.runs):
             raise lost(item.name, "gathered", found.runs[0].run.count, 0)
-        raise planning.empty_split(item)
+        raise shards.empty_split(item)
     witnesses = sum(counted.is_witness for counted in found.runs)
     if witnesses:
         _LOGGER.warning(

@@ -17,12 +17,11 @@ import numpy.typing as npt
 from my_datasets.building import shards
 from my_datasets.building.engines import shard_writing
 from my_datasets.building.engines import shard_writing as local_writing
-from my_datasets.building.engines.beam import build_files
+from my_datasets.building.engines.beam import build_files, run_files
 from my_datasets.building.engines.beam.build_files import BuildFiles
-from my_datasets.building.engines.beam.pipelines import run_files
-from my_datasets.building.engines.beam.pipelines.run_files import ChecksumTotals, Gathered
-from my_datasets.building.engines.beam.pipelines.sorting import SortedBucket
-from my_datasets.building.engines.beam.pipelines.stage import Driver, NewFiles
+from my_datasets.building.engines.beam.run_files import ChecksumTotals, Gathered
+from my_datasets.building.engines.beam.sorting import SortedBucket
+from my_datasets.building.engines.beam.stage import Driver, NewFiles
 from my_datasets.building.engines.beam.workers import CheckedDoFn, Surroundings
 from my_datasets.building.engines.beam.workspace import Place
 from my_datasets.building.journal import FinishedShard

@@ -1,7 +1,10 @@
-"""Downloads a file over HTTP: resumes, falls back to mirrors and verifies."""
+"""Diagnoses downloaded files that are not the expected ones."""
 
 import contextlib
 import email.utils
+import hashlib
+import json
+import os
 import posixpath
 import re
 import time
@@ -10,15 +13,166 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
+from typing import BinaryIO
 
+import filelock
 import requests
 import urllib3
 
-from my_datasets.downloads import diagnosis
-from my_datasets.downloads.diagnosis import Expected
-from my_datasets.downloads.partial import DownloadOrigin, Partial
-from my_datasets.errors import DownloadError, MyDatasetsError
+from my_datasets.errors import ChecksumError, DownloadError, MyDatasetsError
 from my_datasets.printable import PrintableError
+
+# How an HTML page begins, after white space and a byte order mark.
+_HTML = (b"<!doctype html", b"<html", b"<head", b"<script", b"<body")
+# Files with these suffixes may legitimately be HTML.
+_MAY_BE_HTML = ("", ".html", ".htm", ".xhtml", ".php", ".asp", ".aspx", ".jsp", ".txt")
+_LOOKED_AT = 1024
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The recorded size and checksum of a file."""
+
+    size: int
+    sha256: str
+
+
+def is_html(path: Path) -> bool:
+    """Returns whether a file begins like a web page."""
+    with path.open("rb") as file:
+        begin = file.read(_LOOKED_AT)
+    return begin.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_HTML)
+
+
+def check(
+    path: Path, url: str, *, sha256: str, expected: Expected | None, declared: int | None, fix: str
+) -> None:
+    """Checks that a downloaded file is the expected one.
+
+    `declared` is the size that the server declared, and `fix` the command that accepts a changed
+    file.
+
+    Raises:
+      DownloadError: It is a web page instead of the file, or it is truncated.
+      ChecksumError: It differs from the recorded file.
+    """
+    size = path.stat().st_size
+    if expected is not None and (size, sha256) == (expected.size, expected.sha256):
+        return
+    ending = posixpath.splitext(urllib.parse.urlsplit(url).path)[1].lower()
+    # A file smaller than the recorded one may be an error page, whatever its suffix.
+    suspicious = ending not in _MAY_BE_HTML or (expected is not None and size < expected.size)
+    if suspicious and is_html(path):
+        raise DownloadError(
+            f"{url} returned a web page instead of the file.",
+            f"Found: {size:,} bytes that start with {_beginning(path)}",
+            _recorded(expected),
+            fix="open the URL in a browser: it may require a login or consent, or have moved; "
+            "put a manually downloaded file into --manual-dir",
+        )
+    if expected is None:
+        return
+    if size < expected.size and declared != size:
+        raise DownloadError(
+            f"{url} returned only a part of the file.",
+            f"Found: {size:,} bytes; {_recorded(expected)}",
+            fix="try again later, or add a mirror",
+        )
+    raise ChecksumError(
+        f"{url} differs from the recorded file.",
+        f"Found: {size:,} bytes, SHA-256 {sha256}",
+        _recorded(expected),
+        fix=f"if the new file is right, {fix}, and raise the dataset's VERSION; if not, "
+        "download the recorded one from a mirror",
+    )
+
+
+def _recorded(expected: Expected | None) -> str:
+    if expected is None:
+        return ""
+    return f"Recorded: {expected.size:,} bytes, SHA-256 {expected.sha256}"
+
+
+def _beginning(path: Path) -> str:
+    with path.open("rb") as file:
+        return repr(file.read(40))
+
+
+@dataclass(frozen=True)
+class DownloadOrigin:
+    """The origin of a download.
+
+    Attributes:
+      url: The requested address.
+      validator: The server's strong ETag, or its modification date, which change when the file
+        does. Empty if the server sent neither.
+      file_name: The file's name according to the server or the address.
+    """
+
+    url: str
+    validator: str
+    file_name: str
+
+
+class Partial:
+    """The file that a download is written to; it persists after this process ends."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        """Opens the partial download of a URL, which an earlier process may have left."""
+        self._stem = hashlib.sha256(url.encode()).hexdigest()[:32]
+        self._directory = directory
+        self.path = directory / f"{self._stem}.partial"
+        self._facts = directory / f"{self._stem}.partial.json"
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Waits until no other process downloads the same file."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        lock = self._directory / f"{self._stem}.partial.lock"
+        # The lock file is never deleted: another process may be waiting for it.
+        with filelock.FileLock(lock):
+            yield
+
+    @property
+    def size(self) -> int:
+        """How many bytes have been downloaded."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    @property
+    def origin(self) -> DownloadOrigin | None:
+        """The origin of the bytes; None if unknown."""
+        try:
+            return DownloadOrigin(**json.loads(self._facts.read_text("utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def begin(self, origin: DownloadOrigin) -> None:
+        """Starts from scratch and discards the existing bytes."""
+        self.path.unlink(missing_ok=True)
+        self._facts.write_text(json.dumps(vars(origin)), "utf-8")
+        self.path.touch()
+
+    def append(self) -> BinaryIO:
+        """Opens the file for appending."""
+        return self.path.open("ab")
+
+    def sha256(self) -> str:
+        """Returns the SHA-256 of the downloaded bytes, in hexadecimal."""
+        with self.path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def finish(self, target: Path) -> None:
+        """Moves the complete file to its target."""
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+        self.path.replace(target)
+        self.discard()
+
+    def discard(self) -> None:
+        """Deletes the partial download."""
+        self.path.unlink(missing_ok=True)
+        self._facts.unlink(missing_ok=True)
+
 
 _BLOCK = 1 << 18
 # Status codes after which a retry may succeed (RFC 9110, and RFC 6585 for 429).
@@ -157,7 +311,7 @@ def _from(job: _Job) -> FetchedFile:
         source_facts, declared = _complete(job)
         sha256 = partial.sha256()
         try:
-            diagnosis.check(
+            check(
                 partial.path,
                 job.source,
                 sha256=sha256,

@@ -16,7 +16,7 @@ import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from my_datasets.building.engines.beam.build_files import BuildFiles
-from my_datasets.building.engines.beam.runners.runners import Submission
+from my_datasets.building.engines.beam.runners import Submission
 from my_datasets.building.engines.beam.workers import Surroundings
 from my_datasets.building.engines.beam.workspace import Place
 from my_datasets.building.options import BuildOptions, Examine, Job
