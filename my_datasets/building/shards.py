@@ -3,8 +3,6 @@
 The range of hashes is cut into chunks that fit in memory. A first pass over the runs' indexes
 counts and finds duplicate keys. Then each shard is written independently, from the chunks that it
 overlaps.
-
-Where shuffling is disabled, examples are ordered by int keys, or as they were generated.
 """
 
 import math
@@ -19,16 +17,15 @@ import pyarrow as pa
 from my_datasets.building import runs
 from my_datasets.building.journal import Journal, SplitState
 from my_datasets.building.options import BuildOptions, Job
-from my_datasets.building.runs import INDEX_BYTES, Columns, Run
+from my_datasets.building.runs import INDEX_BYTES, Columns, Run, select
 from my_datasets.building.units import SplitInput, UnitState
 from my_datasets.errors import (
     DuplicateKeyError,
     EmptySplitError,
-    InvalidKeyError,
     LostExamplesError,
     QuarantineError,
 )
-from my_datasets.records import shuffle_order, tfrecord
+from my_datasets.records import tfrecord
 from my_datasets.records.tf_example import pieces
 
 # Published guidance: 100 to 200 MB each, at least 10 MB, about ten for each reading host.
@@ -58,9 +55,9 @@ class Sources:
 
     runs: Sequence[Run]
     excluded: Sequence[frozenset[int]]
-    limit: tuple[int, int] | None = None
-    ignore_duplicates: bool = False
-    units: Sequence[str] = ()
+    limit: tuple[int, int] | None
+    ignore_duplicates: bool
+    units: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -122,8 +119,8 @@ def number_of_shards(num_bytes: int, num_examples: int, readers: int = 1) -> int
       readers: Hosts that will read at the same time.
     """
     total = num_bytes + num_examples * tfrecord.OVERHEAD
-    wanted = max(math.ceil(total / TARGET_SHARD_BYTES), SHARDS_PER_READER * readers)
-    return max(1, min(wanted, total // LEAST_SHARD_BYTES, num_examples))
+    count = max(math.ceil(total / TARGET_SHARD_BYTES), SHARDS_PER_READER * readers)
+    return max(1, min(count, total // LEAST_SHARD_BYTES, num_examples))
 
 
 class Space:
@@ -153,7 +150,7 @@ def records(
         if first >= last:
             continue
         index = _index(plan.sources, chunk.begins, chunk.ends)
-        index = {k: values[first - chunk.start : last - chunk.start] for k, values in index.items()}
+        index = select(index, slice(first - chunk.start, last - chunk.start))
         yield from _read(plan.sources.runs, index, space)
 
 
@@ -176,38 +173,19 @@ def _read(
     for number, low, offset, span in spans:
         all_runs[number].read_into(data.data[offset : offset + span], low)
     starts = index["begin"].astype(np.int64) + bases[which]
-    # Arrow arrays need adjacent values; these may have gaps between them.
+    # Arrow arrays need adjacent values, so every other one is the gap, often empty, after a record.
     in_file = np.argsort(starts, kind="stable")
-    offsets = np.append(starts[in_file], length)
-    gaps = offsets[1:] - offsets[:-1] != sizes[in_file]
-    if gaps.any():
-        in_file, offsets = _with_gaps(in_file, offsets, sizes)
+    offsets = np.stack([starts, starts + sizes.astype(np.int64)], axis=1)[in_file].reshape(-1)
     values = pieces.binary_array(pa.py_buffer(data), offsets)
     order = np.empty(len(sizes), np.int64)
-    real = in_file >= 0
-    order[in_file[real]] = np.flatnonzero(real)
+    order[in_file] = np.arange(0, 2 * len(sizes), 2)
     ends = np.cumsum(sizes, dtype=np.uint64)
     begin = 0
     for portion in runs.reordered(values, order, ends):
         before = int(ends[begin - 1]) if begin else 0
         after = int(np.searchsorted(ends, before + len(portion), side="left")) + 1
-        yield portion, {name: column[begin:after] for name, column in index.items()}
+        yield portion, select(index, slice(begin, after))
         begin = after
-
-
-def _with_gaps(
-    in_file: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.uint64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Returns the same with extra values, numbered -1, for the gaps between wanted records."""
-    names, places = [], []
-    for name, start, following in zip(in_file, offsets[:-1], offsets[1:], strict=True):
-        names.append(name)
-        places.append(start)
-        end = start + int(sizes[name])
-        if end < following:
-            names.append(-1)
-            places.append(end)
-    return np.array(names), np.array([*places, offsets[-1]])
 
 
 def _index(sources: Sources, begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Columns:
@@ -218,40 +196,38 @@ def _index(sources: Sources, begins: npt.NDArray[np.int64], ends: npt.NDArray[np
         part = sources.runs[number].columns(_SORTED_BY_AND_WHERE, begin, end)
         part["run"] = np.full(end - begin, number, np.int64)
         part["row"] = np.arange(begin, end)
-        keep = _counts(sources, number, part)
-        parts.append(part if keep is None else {k: values[keep] for k, values in part.items()})
+        if excluded := sources.excluded[number]:
+            part = select(part, ~np.isin(part["unit"], list(excluded)))
+        if sources.limit is not None:
+            part = select(part, within(part, sources.limit))
+        parts.append(part)
     if not parts:
         return {name: np.zeros(0, np.int64) for name in ("high", "size", "run")}
     index = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    order = runs.sort_order(index)
-    index = {name: values[order] for name, values in index.items()}
+    index = select(index, runs.sort_order(index))
     again = (index["high"][1:] == index["high"][:-1]) & (index["low"][1:] == index["low"][:-1])
     if again.any():
         if not sources.ignore_duplicates:
             raise _duplicate(sources, index, int(np.argmax(again)))
-        first = np.concatenate([[True], ~again])
-        index = {name: values[first] for name, values in index.items()}
+        index = select(index, np.concatenate([[True], ~again]))
     return index
 
 
-def _counts(sources: Sources, number: int, part: Columns) -> npt.NDArray[np.bool_] | None:
-    keep: npt.NDArray[np.bool_] | None = None
-    if sources.excluded[number]:
-        keep = ~np.isin(part["unit"], list(sources.excluded[number]))
-    if sources.limit is not None:
-        unit, position = sources.limit
-        within = (part["unit"] < unit) | ((part["unit"] == unit) & (part["position"] < position))
-        keep = within if keep is None else keep & within
-    return keep
+def within(index: Columns, limit: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """Returns which records come before a (unit, position); shape [n]."""
+    unit, position = limit
+    is_same = index["unit"] == unit
+    found: npt.NDArray[np.bool_] = (index["unit"] < unit) | (
+        is_same & (index["position"] < position)
+    )
+    return found
 
 
 def _duplicate(sources: Sources, index: Columns, row: int) -> DuplicateKeyError:
     run = sources.runs[int(index["run"][row])]
-    places = []
-    for i in (row, row + 1):
-        unit = int(index["unit"][i])
-        name = sources.units[unit] if sources.units else str(unit)
-        places.append((name, int(index["position"][i])))
+    both = slice(row, row + 2)
+    names = [sources.units[unit] for unit in index["unit"][both].tolist()]
+    places = list(zip(names, index["position"][both].tolist(), strict=True))
     return duplicate_key(run.key(int(index["row"][row])), places)
 
 
@@ -262,10 +238,13 @@ def duplicate_key(key: str, places: Sequence[tuple[str, int]]) -> DuplicateKeyEr
       key: The key.
       places: The name of the unit and the position in it of both examples; empty if unknown.
     """
-    said = [f"unit {unit}, example {position} (counted from 0)" for unit, position in places]
+    facts = [
+        f"{which}: unit {unit}, example {position} (counted from 0)"
+        for which, (unit, position) in zip(("First", "Again"), places, strict=False)
+    ]
     return DuplicateKeyError(
         f"Two examples have the key {key!r}.",
-        *(f"{which}: {place}" for which, place in zip(("First", "Again"), said, strict=False)),
+        *facts,
         fix="yield keys that are unique within the split, or pass ignore_duplicates to keep "
         "the first of each",
     )
@@ -274,8 +253,7 @@ def duplicate_key(key: str, places: Sequence[tuple[str, int]]) -> DuplicateKeyEr
 def _cut(all_runs: Sequence[Run], chunk_bytes: int) -> list[npt.NDArray[np.int64]]:
     """Returns the boundaries of chunks of consecutive hashes: for each, an index in each run."""
     total = sum(run.data_bytes + run.count * INDEX_BYTES * _INDEX_COPIES for run in all_runs)
-    pieces = math.ceil(total / max(1, chunk_bytes))
-    cuts = _splitters(all_runs, pieces)
+    cuts = _splitters(all_runs, math.ceil(total / max(1, chunk_bytes)))
     places = np.zeros((len(cuts) + 2, len(all_runs)), np.int64)
     for number, run in enumerate(all_runs):
         places[1:-1, number] = np.searchsorted(run.mapped("high"), cuts)
@@ -289,90 +267,19 @@ def _splitters(all_runs: Sequence[Run], pieces: int) -> npt.NDArray[np.uint64]:
         return np.zeros(0, np.uint64)
     samples, weights = [], []
     for run in all_runs:
-        wanted = min(run.count, pieces * _SAMPLES)
-        rows = np.linspace(0, run.count - 1, wanted).astype(np.int64)
+        count = min(run.count, pieces * _SAMPLES)
+        rows = np.linspace(0, run.count - 1, count).astype(np.int64)
         samples.append(np.asarray(run.mapped("high")[rows]))
-        weights.append(np.full(wanted, run.data_bytes / wanted))
+        weights.append(np.full(count, run.data_bytes / count))
     values, weight = np.concatenate(samples), np.concatenate(weights)
     order = np.argsort(values)
     reached = np.cumsum(weight[order])
-    wanted_at = reached[-1] * np.arange(1, pieces) / pieces
-    return np.unique(values[order][np.searchsorted(reached, wanted_at)])
+    shares = reached[-1] * np.arange(1, pieces) / pieces
+    return np.unique(values[order][np.searchsorted(reached, shares)])
 
-
-# Room for 2**40 examples in each of 2**22 units.
-_POSITION_BITS = 40
 
 # The part of a worker's memory for what is read of the runs at once while shards are written.
 _CHUNK = 0.3
-
-
-def numbers(
-    unit: int, positions: npt.NDArray[np.uint64], keys: Sequence[object] | pa.Array
-) -> tuple[bool, shuffle_order.Hashes]:
-    """Returns numbers that sort as TFDS sorts where shuffling is disabled: by int keys.
-
-    Returns:
-      Whether the keys give the order; the numbers that replace hashes, shape [n] each.
-
-    Raises:
-      InvalidKeyError: Some keys are ints and some are not, or one is out of range.
-    """
-    values = _whole_numbers(keys)
-    by_key = values is not None
-    if values is None:
-        values = (unit << _POSITION_BITS) + positions.astype(np.int64)
-    # Flipping the sign bit makes unsigned numbers sort like the signed ones.
-    high = values.view(np.uint64) ^ np.uint64(1 << 63)
-    return by_key, (high, np.zeros(len(values), np.uint64))
-
-
-def of_texts(keys: pa.LargeBinaryArray) -> shuffle_order.Hashes:
-    """Returns numbers that sort like the first 16 bytes of the keys.
-
-    A Beam collection has no order of generation, so its keys give the order, byte by byte.
-
-    Args:
-      keys: The result of `shuffle_order.key_array`, shape [n].
-    """
-    begins = pieces.offsets_of(keys)
-    data = np.append(pieces.bytes_of(keys), np.zeros(16, np.uint8))
-    column = np.arange(16)
-    inside = column < np.diff(begins)[:, None]
-    where = np.minimum((begins[:-1] - begins[0])[:, None] + column, len(data) - 1)
-    halves = np.where(inside, data[where], np.uint8(0)).view(">u8").astype(np.uint64)
-    return halves[:, 0].copy(), halves[:, 1].copy()
-
-
-def mixed_keys() -> InvalidKeyError:
-    """Returns the error for a mix of int and other keys where shuffling is disabled."""
-    return InvalidKeyError(
-        "Where shuffling is disabled, either all keys are ints or none is.",
-        fix="yield ints that give the order, or strings to keep the order of generation",
-    )
-
-
-def _whole_numbers(keys: Sequence[object] | pa.Array) -> npt.NDArray[np.int64] | None:
-    """Returns int keys as an array; None if no key is an int."""
-    if isinstance(keys, (pa.Array, pa.ChunkedArray)):
-        if not pa.types.is_integer(keys.type):
-            return None
-        values = keys.to_numpy(zero_copy_only=False)
-    else:
-        whole = [isinstance(key, (int, np.integer)) for key in keys]
-        if not any(whole):
-            return None
-        if not all(whole):
-            raise mixed_keys()
-        values = np.array(keys)
-    # Python ints beyond 64 bits make an array of objects.
-    if values.dtype.kind not in "iu" or (values > np.int64(2**63 - 1)).any():
-        raise InvalidKeyError(
-            "Where shuffling is disabled, an int key must fit in a signed 64-bit integer.",
-            f"Keys from {values.min()} to {values.max()}",
-            fix="yield smaller numbers, or strings to keep the order of generation",
-        )
-    return np.asarray(values, np.int64)
 
 
 def planned(job: Job, item: SplitInput, journal: Journal, options: BuildOptions) -> ShardPlan:
@@ -386,17 +293,14 @@ def planned(job: Job, item: SplitInput, journal: Journal, options: BuildOptions)
     """
     state = journal.split(item.name)
     check_complete(item, state)
-    _check_counts(item, journal)
+    _check_counts(item, state)
     check_keys_and_quarantine(item, state, options)
-    names = ["0 (the whole split)"] if item.is_plain else [
-        item.unit_name(unit) for unit in range(len(item.units.items))
-    ]  # fmt: skip
     sources = Sources(
         [run for run, _ in state.runs],
         [frozenset(excluded) for _, excluded in state.runs],
         limit=limit(job, item, state.units),
         ignore_duplicates=job.ignore_duplicates,
-        units=names,
+        units=item.unit_names(),
     )
     plan = plan_chunks(sources, int(options.memory / options.worker_count * _CHUNK))
     if not plan.num_examples:
@@ -415,21 +319,18 @@ def empty_split(item: SplitInput) -> EmptySplitError:
 
 def check_complete(item: SplitInput, state: SplitState) -> None:
     """Raises `LostExamplesError` unless all units of a split are complete."""
-    for unit in range(len(item.units.items)):
-        if not state.is_complete(unit):
-            raise LostExamplesError(
-                f"Unit {item.unit_name(unit)} of split {item.name!r} is not finished.",
-                fix="run the same again; if it fails again, please report it",
-            )
+    if left := item.units_left(state.units):
+        raise LostExamplesError(
+            f"Unit {item.unit_name(left[0])} of split {item.name!r} is not finished.",
+            fix="run the same again; if it fails again, please report it",
+        )
 
 
-def _check_counts(item: SplitInput, journal: Journal) -> None:
+def _check_counts(item: SplitInput, state: SplitState) -> None:
     """Compares the number of examples of each unit with the number of its records."""
-    state = journal.split(item.name)
     found = np.zeros(len(item.units.items), np.int64)
     for run, excluded in state.runs:
-        units = run.mapped("unit")
-        counted = np.bincount(units, minlength=len(found))
+        counted = np.bincount(run.mapped("unit"), minlength=len(found))
         counted[list(excluded)] = 0
         found += counted
     for unit, count in enumerate(found.tolist()):
@@ -451,7 +352,7 @@ def check_keys_and_quarantine(item: SplitInput, state: SplitState, options: Buil
     """
     units = state.units.values()
     if {unit.ordered_by_key for unit in units} >= {True, False}:
-        raise mixed_keys()
+        raise runs.mixed_keys()
     quarantined = sum(len(unit.quarantined) for unit in units)
     seen = sum(unit.seen for unit in units)
     if quarantined > options.max_quarantined * seen:

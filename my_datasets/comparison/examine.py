@@ -29,7 +29,7 @@ from my_datasets.records import shard_reader
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.columns import UnreadableRecordError
 from my_datasets.records.tf_example.parsing import Parser
-from my_datasets.statistics.constraints import Checking, Constraint
+from my_datasets.statistics.constraints import Constraint, ConstraintChecker
 from my_datasets.statistics.feature import SplitStatistics
 
 # Less data than this is read by a single process.
@@ -243,7 +243,7 @@ class _Worker:
         statistics = SplitStatistics(wanted.leaves or [])
         self._parser = Parser(statistics.keys)
         self._checks = [
-            (number, Checking(feature, wanted.constraints[feature.leaf.name]))
+            (number, ConstraintChecker(feature, wanted.constraints[feature.leaf.name]))
             for number, name in enumerate(wanted.constraints)
             for feature in statistics.features
             if feature.leaf.name == name
@@ -297,7 +297,7 @@ class _Worker:
         if result.statistics is not None:
             result.statistics.add(batch.data, columns, hashes)
         for number, check in self._checks:
-            for violation in check.look(batch.data, columns):
+            for violation in check.violations(batch.data, columns):
                 place = f"{task.shard.name}, record {row + violation.row:,}"
                 key = violation.feature, violation.rule
                 note(result.violated, key, Violated(place, violation))

@@ -79,26 +79,26 @@ class Distribution:
                 return
         wide = numbers.reshape(-1).astype(np.float64, copy=False)
         least, most = float(wide.min()), float(wide.max())
-        self._join(wide.size, *_moments(wide, max(-least, most)), least, most)
+        self._add_moments(wide.size, *_moments(wide, max(-least, most)), least, most)
         bits = (wide if some is None else some.reshape(-1).astype(np.float64)).view(np.int64)
-        self._hold(*_counted(bits, self.level))
+        self._add_buckets(*_counted(bits, self.level))
 
     def _add_counted(self, numbers: npt.NDArray[np.float64], counts: Buckets) -> None:
         """Adds distinct numbers, ascending, with their counts."""
         count = int(counts.sum())
         mean = np.longdouble((numbers * counts).sum() / count)
         squares = np.longdouble((np.square(numbers - float(mean)) * counts).sum())
-        self._join(count, mean, squares, float(numbers[0]), float(numbers[-1]))
+        self._add_moments(count, mean, squares, float(numbers[0]), float(numbers[-1]))
         bits = numbers.view(np.int64)
-        self._hold(0, np.where(bits < 0, -(bits & _MAGNITUDE), bits), counts)
+        self._add_buckets(0, np.where(bits < 0, -(bits & _MAGNITUDE), bits), counts)
 
     def merge(self, other: "Distribution") -> None:
         """Adds all numbers of another distribution."""
         if other.count:
-            self._join(other.count, other.mean, other.squares, other.least, other.most)
-            self._hold(other.level, other.buckets, other.counts)
+            self._add_moments(other.count, other.mean, other.squares, other.least, other.most)
+            self._add_buckets(other.level, other.buckets, other.counts)
 
-    def _join(
+    def _add_moments(
         self, count: int, mean: np.longdouble, squares: np.longdouble, least: float, most: float
     ) -> None:
         # Chan, Golub and LeVeque: Updating formulae and a pairwise algorithm for computing sample
@@ -110,7 +110,7 @@ class Distribution:
         self.count = total
         self.least, self.most = min(self.least, least), max(self.most, most)
 
-    def _hold(self, level: int, buckets: Buckets, counts: Buckets) -> None:
+    def _add_buckets(self, level: int, buckets: Buckets, counts: Buckets) -> None:
         """Adds buckets of some level, and drops more bits while there are too many."""
         if len(self.counts):
             both = max(level, self.level)
@@ -256,7 +256,7 @@ def _added_up(buckets: Buckets, counts: Buckets) -> tuple[Buckets, Buckets]:
 
 Hashes = npt.NDArray[np.uint64]
 # The standard error of the estimate is 1 / sqrt(k - 2): 1.6%. Fewer values are counted exactly.
-_KEPT = 4096
+_MOST_HASHES = 4096
 _ALL = float(1 << 64)
 
 # Up to this many values are counted exactly, and this many are listed.
@@ -264,7 +264,7 @@ _COUNTED = 1000
 _LISTED = 20
 # At most 2**12 texts are kept. A count is then off by at most 3.5 / 2**12 of the total: see
 # https://datasketches.apache.org/docs/Frequency/FrequentItemsErrorTable.html
-_LOG_KEPT = 12
+_LOG_MOST_TEXTS = 12
 
 
 @dataclass
@@ -272,40 +272,42 @@ class Distinct:
     """The smallest hashes of some values.
 
     Attributes:
-      kept: At most 4,096 hashes, ascending.
+      smallest: At most 4,096 hashes, ascending.
     """
 
-    kept: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
+    smallest: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
 
     def add(self, hashes: Hashes) -> None:
         """Adds values by their hashes; shape [n]."""
-        if len(self.kept) == _KEPT:
-            hashes = hashes[hashes < self.kept[-1]]
-        elif len(hashes) > 2 * _KEPT:
+        if len(self.smallest) == _MOST_HASHES:
+            hashes = hashes[hashes < self.smallest[-1]]
+        elif len(hashes) > 2 * _MOST_HASHES:
             # The hashes below a limit are usually enough, and sorting all of them is slow.
-            limit = np.uint64(_ALL * 1.25 * _KEPT / len(hashes))
-            few = different(np.concatenate([self.kept[self.kept < limit], hashes[hashes < limit]]))
-            if len(few) >= _KEPT:
-                self.kept = few[:_KEPT]
+            limit = np.uint64(_ALL * 1.25 * _MOST_HASHES / len(hashes))
+            few = different(
+                np.concatenate([self.smallest[self.smallest < limit], hashes[hashes < limit]])
+            )
+            if len(few) >= _MOST_HASHES:
+                self.smallest = few[:_MOST_HASHES]
                 return
         if len(hashes):
-            self.kept = different(np.concatenate([self.kept, hashes]))[:_KEPT]
+            self.smallest = different(np.concatenate([self.smallest, hashes]))[:_MOST_HASHES]
 
     def merge(self, other: "Distinct") -> None:
         """Adds the values of another instance."""
-        self.add(other.kept)
+        self.add(other.smallest)
 
     @property
     def is_exact(self) -> bool:
         """Whether `number` is exact rather than an estimate."""
-        return len(self.kept) < _KEPT
+        return len(self.smallest) < _MOST_HASHES
 
     @property
     def number(self) -> int:
         """The approximate number of distinct values."""
         if self.is_exact:
-            return len(self.kept)
-        return round((_KEPT - 1) * _ALL / (float(self.kept[-1]) + 1))
+            return len(self.smallest)
+        return round((_MOST_HASHES - 1) * _ALL / (float(self.smallest[-1]) + 1))
 
 
 def of_numbers(numbers: npt.NDArray[np.generic]) -> Hashes:
@@ -376,34 +378,34 @@ class Top:
             return
         each = zip(found.tolist(), first.tolist(), times.tolist(), strict=True)
         if self.counts is None or len(found) > _COUNTED:
-            self._sketched((value(place), count) for _, place, count in each)
+            self._add_to_sketch((value(place), count) for _, place, count in each)
             return
         for key, place, count in each:
             known = self.counts.get(key)
             self.counts[key] = (known[0], known[1] + count) if known else (value(place), count)
         if len(self.counts) > _COUNTED:
-            self._sketched(())
+            self._add_to_sketch(())
 
     def merge(self, other: "Top") -> None:
         """Adds the values of another instance, which follow these."""
         if other.counts is None:
-            self._sketched((), other._sketch)
+            self._add_to_sketch((), other._sketch)
         elif self.counts is None:
-            self._sketched(other.counts.values())
+            self._add_to_sketch(other.counts.values())
         else:
             for key, (value, count) in other.counts.items():
                 self.counts[key] = (value, self.counts.get(key, (value, 0))[1] + count)
             if len(self.counts) > _COUNTED:
-                self._sketched(())
+                self._add_to_sketch(())
 
-    def _sketched(self, values: Iterable[tuple[Any, int]], other: bytes | None = None) -> None:
+    def _add_to_sketch(self, values: Iterable[tuple[Any, int]], other: bytes | None = None) -> None:
         """Switches to a sketch, and adds values to it."""
         counted, self.counts = self.counts or {}, None
         if not self.is_of_texts:
             return
         from datasketches import frequent_strings_sketch as sketches
 
-        sketch = sketches.deserialize(self._sketch) if self._sketch else sketches(_LOG_KEPT)
+        sketch = sketches.deserialize(self._sketch) if self._sketch else sketches(_LOG_MOST_TEXTS)
         for value, count in (*counted.values(), *values):
             sketch.update(value, count)
         if other:

@@ -66,10 +66,11 @@ class NumberStatistics:
                 self.nan += nan
                 self.infinite += int((~is_finite).sum()) - nan
                 values = values[is_finite]
-        elif not _holds(self.dtype, values):
-            is_inside = _within(self.dtype, values)
-            self.outside += int((~is_inside).sum())
-            values = values[is_inside]
+        elif np.dtype(self.dtype).itemsize < values.dtype.itemsize:
+            is_inside = _is_within(self.dtype, values)
+            if not is_inside.all():
+                self.outside += int((~is_inside).sum())
+                values = values[is_inside]
         if every > 1:
             self.is_sampled = True
             self.distribution.add(values, values[::every])
@@ -96,11 +97,7 @@ class NumberStatistics:
             "values": self.distribution.count + self.nan + self.infinite + self.outside,
             **{name: count for name, count in odd.items() if count},
             **summary_of(self.distribution),
-            **(
-                {"is_sampled": True}
-                if self.is_sampled
-                else frequent_values_entry(self.distinct, self.top)
-            ),
+            **({"is_sampled": True} if self.is_sampled else _frequent(self.distinct, self.top)),
         }
 
 
@@ -176,7 +173,7 @@ def summary_of(distribution: Distribution) -> dict[str, object]:
     }
 
 
-def frequent_values_entry(distinct: Distinct, top: Top) -> dict[str, object]:
+def _frequent(distinct: Distinct, top: Top) -> dict[str, object]:
     """Returns the manifest's entry on distinct and frequent values."""
     return {
         "distinct": {"number": distinct.number, "is_exact": distinct.is_exact},
@@ -199,13 +196,7 @@ def _rounded(value: float, scale: float) -> float:
     return round(value, digits) if abs(digits) < 300 else value
 
 
-def _holds(dtype: str, values: Array) -> bool:
-    """Returns whether a type can represent the stored values."""
-    kind = np.dtype(dtype)
-    return kind.itemsize >= values.dtype.itemsize or bool(_within(dtype, values).all())
-
-
-def _within(dtype: str, values: Array) -> npt.NDArray[np.bool_]:
+def _is_within(dtype: str, values: Array) -> npt.NDArray[np.bool_]:
     kind = np.dtype(dtype)
     low, high = (0, 1) if kind.kind == "b" else (np.iinfo(kind).min, np.iinfo(kind).max)
     found: npt.NDArray[np.bool_] = (values >= low) & (values <= high)
@@ -282,7 +273,7 @@ class TextStatistics:
             "values": self.lengths.count,
             **{name: count for name, count in odd.items() if count},
             "lengths": summary_of(self.lengths),
-            **frequent_values_entry(self.distinct, self.top),
+            **_frequent(self.distinct, self.top),
         }
 
 
@@ -326,7 +317,7 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _LARGE = 128 * 128
 
 
-def _whole() -> Distribution:
+def _of_integers() -> Distribution:
     return Distribution(whole=True)
 
 
@@ -340,18 +331,18 @@ class ImageStatistics:
       widths: The widths in pixels.
       formats: The number of images per format; `other` if it is not PNG or JPEG, or damaged.
       expected: The expected number of examples, which determines the sampling rate.
-      looked_at: The number of sampled images by their number of channels.
+      sampled: The number of sampled images by their number of channels.
       sums: By number of channels, the sums over the sampled images of each channel's mean and mean
         square, scaled so that the maximum of the type is 1.
     """
 
     expected: int
 
-    sizes: Distribution = field(default_factory=_whole)
-    heights: Distribution = field(default_factory=_whole)
-    widths: Distribution = field(default_factory=_whole)
+    sizes: Distribution = field(default_factory=_of_integers)
+    heights: Distribution = field(default_factory=_of_integers)
+    widths: Distribution = field(default_factory=_of_integers)
     formats: Counter[str] = field(default_factory=Counter)
-    looked_at: Counter[int] = field(default_factory=Counter)
+    sampled: Counter[int] = field(default_factory=Counter)
     sums: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict)
 
     def add(self, files: Sequence[memoryview], hashes: npt.NDArray[np.uint64]) -> None:
@@ -374,14 +365,11 @@ class ImageStatistics:
         # The sample depends only on the images and their number, not on their order.
         chosen = np.flatnonzero(hashes < share * 2.0**64)
         for place in chosen.tolist():
-            self._look(files[place])
-
-    def _look(self, file: memoryview) -> None:
-        found = _colours(file)
-        if found is not None:
-            channels = found.shape[1]
-            self.looked_at[channels] += 1
-            self.sums[channels] = self.sums.get(channels, np.zeros_like(found)) + found
+            found = _channel_moments(files[place])
+            if found is not None:
+                channels = found.shape[1]
+                self.sampled[channels] += 1
+                self.sums[channels] = self.sums.get(channels, np.zeros_like(found)) + found
 
     def merge(self, other: "ImageStatistics") -> None:
         """Adds the statistics of other images."""
@@ -389,7 +377,7 @@ class ImageStatistics:
         self.heights.merge(other.heights)
         self.widths.merge(other.widths)
         self.formats.update(other.formats)
-        self.looked_at.update(other.looked_at)
+        self.sampled.update(other.sampled)
         for channels, sums in other.sums.items():
             self.sums[channels] = self.sums.get(channels, np.zeros_like(sums)) + sums
 
@@ -402,13 +390,13 @@ class ImageStatistics:
             "heights": summary_of(self.heights),
             "widths": summary_of(self.widths),
         }
-        if self.looked_at:
+        if self.sampled:
             # Gray images among colored ones have no red channel.
-            usual = min(self.looked_at, key=lambda number: (-self.looked_at[number], number))
-            means, squares = self.sums[usual] / self.looked_at[usual]
+            usual = min(self.sampled, key=lambda number: (-self.sampled[number], number))
+            means, squares = self.sums[usual] / self.sampled[usual]
             deviations = np.sqrt(np.maximum(squares - means**2, 0))
             found["channels"] = {
-                "images": self.looked_at[usual],
+                "images": self.sampled[usual],
                 "means": [round(float(one), 6) for one in means],
                 "stds": [round(float(one), 6) for one in deviations],
             }
@@ -433,7 +421,7 @@ def image_facts(file: memoryview) -> tuple[str] | tuple[str, int, int]:
     return ("other",)
 
 
-def _colours(file: memoryview) -> npt.NDArray[np.float64] | None:
+def _channel_moments(file: memoryview) -> npt.NDArray[np.float64] | None:
     """Returns the mean and the mean square of each channel, from 0 to 1; shape [2, channels].
 
     Returns None if the image cannot be decoded.

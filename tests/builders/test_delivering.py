@@ -103,7 +103,7 @@ def test_beam_without_workers(url, expected):
 
 
 def test_workers_write_and_read_in_the_store(url, expected, dask_in_process, monkeypatch):
-    monkeypatch.setattr(run_files, "_HELD", 2e-5)
+    monkeypatch.setattr(run_files, "_BUFFER_SHARE", 2e-5)
     monkeypatch.setattr(buckets, "MOST_BYTES", 20_000)
     # Several pipelines, each of which reads a part of each run.
     monkeypatch.setattr(runners.Submission, "at_once", lambda self, memory: 70_000)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def small(monkeypatch):
     """Many runs, buckets, blocks and pipelines of a few kilobytes each."""
-    monkeypatch.setattr(run_files, "_HELD", 2e-5)
+    monkeypatch.setattr(run_files, "_BUFFER_SHARE", 2e-5)
     monkeypatch.setattr(buckets, "MOST_BYTES", 20_000)
     monkeypatch.setattr(buckets, "BLOCK_BYTES", 3_000)
     monkeypatch.setattr(runners.Submission, "at_once", lambda self, memory: 70_000)

@@ -49,7 +49,7 @@ class Slow(toys._Toy, skip_registration=True):
 @pytest.fixture
 def small(monkeypatch):
     """Many files, so that a kill hits the one or the other."""
-    monkeypatch.setattr(run_files, "_HELD", 2e-5)
+    monkeypatch.setattr(run_files, "_BUFFER_SHARE", 2e-5)
     monkeypatch.setattr(buckets, "MOST_BYTES", 20_000)
     monkeypatch.setattr(runners.Submission, "at_once", lambda self, memory: 70_000)
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.faults
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(toys._Toy, "rows", 40)
-    monkeypatch.setattr(run_files, "_HELD", 2e-6)
+    monkeypatch.setattr(run_files, "_BUFFER_SHARE", 2e-6)
     monkeypatch.setattr(buckets, "MOST_BYTES", 3_000)
     monkeypatch.setattr(buckets, "BLOCK_BYTES", 1_000)
     logging.disable(logging.ERROR)  # Beam's own, of each failure that is wanted here

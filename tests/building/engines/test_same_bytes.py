@@ -36,7 +36,7 @@ def test_bytes_do_not_depend_on_memory_nor_on_the_order_of_units(
     reference, tmp_path, steer, monkeypatch
 ):
     """Hundreds of small runs and chunks, units that end in another order, hash seed and all."""
-    monkeypatch.setattr(local, "_HELD", 0.0005)
+    monkeypatch.setattr(local, "_BUFFER_SHARE", 0.0005)
     monkeypatch.setattr(shard_planning, "_CHUNK", 0.0005)
     steer(lambda unit, i: time.sleep(0.3 * (6 - unit)) if i == 0 and unit < 6 else None)
     found = build(toys.InUnits, tmp_path, workers=2, max_memory=64 << 20)

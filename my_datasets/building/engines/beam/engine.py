@@ -8,7 +8,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from my_datasets.building.engines import shard_writing as local_writing
+from my_datasets.building.engines import shard_writing
 from my_datasets.building.engines.beam import build_files, generating, preflight, sorting, writing
 from my_datasets.building.engines.beam.runners import Submission
 from my_datasets.building.engines.beam.stage import BeamStage, Driver
@@ -56,7 +56,7 @@ def build(driver: Driver, target: Path) -> list[SplitResult]:
     results = writing.write(driver, found, parts)
     driver.how.check()
     driver.work.place.hand_over(writing.SHARDS, target)
-    local_writing.report_quarantine(results, target)
+    shard_writing.report_quarantine(results, target)
     return results
 
 

@@ -30,8 +30,6 @@ from my_datasets.building.engines.beam.run_files import (
 )
 from my_datasets.building.engines.beam.stage import Driver, NewFiles
 from my_datasets.building.engines.beam.workers import CheckedDoFn, Surroundings
-from my_datasets.building.options import BuildOptions, Job
-from my_datasets.building.progress import Meter
 from my_datasets.building.units import COLLECTION, Entry, Generator, Pair, SplitInput, examples_of
 from my_datasets.core.json_types import Json
 from my_datasets.errors import BuilderError, LostExamplesError
@@ -65,7 +63,7 @@ class ProcessLocal:
     number: int
 
     @classmethod
-    def kept(cls, value: object) -> "ProcessLocal":
+    def register(cls, value: object) -> "ProcessLocal":
         """Registers an object until `forget`."""
         found = cls(next(_numbers))
         _here[found.number] = value
@@ -81,46 +79,7 @@ def _found(value: "_T | ProcessLocal") -> _T:
     return found
 
 
-def gathering_of(work: BuildFiles, job: Job, item: SplitInput, options: BuildOptions) -> Gathering:
-    """Returns the settings for encoding a split."""
-    rules = SplitRules(
-        item.name, ordered=job.ordered, quarantine=options.on_error == "quarantine",
-        # A collection has no first examples.
-        limit=None if item.collection is not None else job.max_examples,
-        by_text=item.collection is not None,
-    )  # fmt: skip
-    return Gathering(work, rules, job.encoder, options.memory)
-
-
-def gather_here(gathering: Gathering, item: SplitInput, threads: int, meter: Meter) -> None:
-    """Runs a plain generator in this process, because it cannot be pickled."""
-    gatherer = Gatherer(gathering)
-
-    def between(count: int, size: int) -> None:
-        meter.add(item.name, count, size)
-
-    gatherer.collector.generate(0, item.unit_name(0), iter(item.units), between, threads=threads)
-    gatherer.collector.flush()
-
-
-def add_units(
-    pipeline: beam.Pipeline,
-    files: Sequence[str],
-    gatherings: Sequence[Gathering],
-    generators: Sequence[Generator | ProcessLocal],
-    surroundings: Surroundings,
-) -> None:
-    """Adds the generating of units to a pipeline; `files` are the names of files of `UnitTask`s."""
-    _ = (
-        pipeline
-        | "Files of units" >> beam.Create(list(files), reshuffle=False)
-        | "Read units" >> beam.FlatMap(gatherings[0].work.tasks_in)
-        | "Spread units" >> beam.Reshuffle()
-        | "Gather units" >> beam.ParDo(GatherUnits(gatherings, generators, surroundings))
-    )
-
-
-def add_collection(
+def _add_collection(
     pipeline: beam.Pipeline, item: SplitInput, gathering: Gathering, surroundings: Surroundings
 ) -> None:
     """Adds the encoding of a split's collection to a pipeline."""
@@ -148,7 +107,7 @@ class GatherUnits(CheckedDoFn):
         generators: Sequence[Generator | ProcessLocal],
         surroundings: Surroundings,
     ) -> None:
-        """Takes the arguments of `add_units`."""
+        """Takes what encodes and what generates the examples of each split."""
         super().__init__(gatherings[0].work, surroundings)
         self._gatherings = [
             replace(one, memory=one.memory // len(gatherings)) for one in gatherings
@@ -228,14 +187,10 @@ class GatherCollection(CheckedDoFn):
             self._gatherer = Gatherer(self._gathering)
         collector = self._gatherer.collector
         # Beam forbids changing elements, so they need not be copied.
+        seen = self._seen
         for first, batch in batches(iter(self._pairs), None, lambda item: item):
-            if isinstance(batch, tuple):
-                collector.add_columns(0, COLLECTION, self._seen + first, *batch)
-                count = first + batch[1].num_rows
-            else:
-                collector.add_rows(0, COLLECTION, self._seen + first, batch)
-                count = first + len(batch)
-        self._seen += count
+            count, _ = collector.add(0, COLLECTION, seen + first, batch)
+            self._seen += count
         self._pairs, self._size = [], 0
 
 
@@ -329,7 +284,9 @@ def generate(driver: Driver) -> list[Gathered]:
     inputs, progress = driver.job.inputs, driver.meter.progress
     progress.units = sum(len(item.units.items) for item in inputs)
     driver.meter.begin("generating")
-    _gather_plain(driver)
+    for item in inputs:
+        if item.is_plain:
+            _generate_here(driver, item)
     tasks = _units_left(driver)
     progress.units_done = progress.units - len(tasks)
     lacks_metadata = driver.how.metadata is not None and read_metadata(driver.work) is None
@@ -341,21 +298,34 @@ def generate(driver: Driver) -> list[Gathered]:
     ]
     of_builder = bool(collections or (lacks_metadata and driver.how.metadata))
     if tasks or of_builder:
-        _gather(driver, tasks, collections, of_builder=of_builder)
+        _generate_on_beam(driver, tasks, collections, of_builder=of_builder)
     elif lacks_metadata:
         commit_metadata(driver.work, ())
     found = []
     for item in inputs:
         try:
             look = functools.partial(run_files.complete, driver.work, item, driver.options)
-            found.append(driver.patiently(look))
+            found.append(driver.retry_until_visible(look))
         except LostExamplesError:
             driver.forget_generated(item.name)  # so that the next build makes it again
             raise
     return found
 
 
-def _gather(
+def _generate_here(driver: Driver, item: SplitInput) -> None:
+    """Runs a plain generator in this process, because it cannot be pickled."""
+    if not item.units_left(run_files.read(driver.work, item).state.units):
+        return
+    driver.forget_generated(item.name)
+    run_files.write_unit_names(driver.work, item)
+    gatherer = Gatherer(_gathering(driver, item))
+    between = functools.partial(driver.meter.add, item.name)
+    threads = driver.options.worker_count
+    gatherer.collector.generate(0, item.unit_name(0), iter(item.units), between, threads=threads)
+    gatherer.collector.flush()
+
+
+def _generate_on_beam(
     driver: Driver, tasks: Sequence[UnitTask], collections: Sequence[SplitInput], *,
     of_builder: bool,
 ) -> None:  # fmt: skip
@@ -370,21 +340,20 @@ def _gather(
         generators: list[Generator | ProcessLocal] = [
             iter if item.is_plain else item.units.generate for item in inputs
         ]
-        if driver.how.submission.preset.has_workers:
-            with _sent_to_workers():
+        with _explained_pickling():
+            if driver.how.submission.preset.has_workers:
                 cloudpickle_pickler.dumps((generators, gatherings))
-                files = driver.work.write_tasks("units", tasks)
-        else:
-            items = [ProcessLocal.kept(task.item) for task in tasks]
-            local = [*map(ProcessLocal.kept, generators), *items]
-            generators = [*local[: len(generators)]]
-            stored = (replace(task, item=item) for task, item in zip(tasks, items, strict=True))
-            files = driver.work.write_tasks("units", stored)
-        add_units(pipeline, files, gatherings, generators, driver.surroundings)
+            else:
+                items = [ProcessLocal.register(task.item) for task in tasks]
+                local = [*map(ProcessLocal.register, generators), *items]
+                generators = [*local[: len(generators)]]
+                tasks = [replace(task, item=item) for task, item in zip(tasks, items, strict=True)]
+            units = driver.distribute(pipeline, "units", tasks)
+        gather = GatherUnits(gatherings, generators, driver.surroundings)
+        _ = units | "Gather units" >> beam.ParDo(gather)
     for item in collections:
         driver.forget_generated(item.name)
-        gathering = _gathering(driver, item)
-        add_collection(pipeline, item, gathering, driver.surroundings)
+        _add_collection(pipeline, item, _gathering(driver, item), driver.surroundings)
     recorded = driver.how.metadata if of_builder else None
     if recorded is not None:
         add_metadata(driver.work, recorded)
@@ -396,11 +365,11 @@ def _gather(
     if of_builder:
         driver.how.ended(result)
     if recorded is not None:
-        driver.patiently(functools.partial(commit_metadata, driver.work, recorded))
+        driver.retry_until_visible(functools.partial(commit_metadata, driver.work, recorded))
 
 
 @contextmanager
-def _sent_to_workers() -> Iterator[None]:
+def _explained_pickling() -> Iterator[None]:
     """Raises `BuilderError` for what cannot be pickled."""
     try:
         yield
@@ -419,16 +388,13 @@ def _is_left(driver: Driver, item: SplitInput) -> bool:
 
 
 def _gathering(driver: Driver, item: SplitInput) -> Gathering:
-    return gathering_of(driver.work, driver.job, item, driver.options)
-
-
-def _gather_plain(driver: Driver) -> None:
-    for item in driver.job.inputs:
-        if item.is_plain and not run_files.read(driver.work, item).state.is_complete(0):
-            driver.forget_generated(item.name)
-            run_files.write_unit_names(driver.work, item)
-            threads = driver.options.worker_count
-            gather_here(_gathering(driver, item), item, threads, driver.meter)
+    job, options, is_collection = driver.job, driver.options, item.collection is not None
+    rules = SplitRules(
+        item.name, ordered=job.ordered, quarantine=options.on_error == "quarantine",
+        limit=None if is_collection else job.max_examples,  # a collection has no first examples
+        by_text=is_collection,
+    )  # fmt: skip
+    return Gathering(driver.work, rules, job.encoder, options.memory)
 
 
 def _units_left(driver: Driver) -> list[UnitTask]:
@@ -440,8 +406,7 @@ def _units_left(driver: Driver) -> list[UnitTask]:
         state = run_files.read(driver.work, item).state
         left += [
             UnitTask(number, unit, item.unit_name(unit), item.units.items[unit])
-            for unit in range(len(item.units.items))
-            if not state.is_complete(unit)
+            for unit in item.units_left(state.units)
         ]
     return left
 

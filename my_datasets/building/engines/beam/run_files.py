@@ -33,7 +33,7 @@ from my_datasets.records.tf_example.pieces import Bytes
 _WRAP = 1 << 64
 
 # The part of a worker's memory for records that wait to be written as a run.
-_HELD = 0.125
+_BUFFER_SHARE = 0.125
 # Hashes of a run to report where they are not spread evenly.
 _SAMPLES = 64
 # The suffix of reports, and of no other file in their folder.
@@ -142,7 +142,7 @@ class Gatherer:
         self._takes_samples = gathering.rules.ordered
         self.collector = Collector(
             Path(self._draft.name), gathering.rules, gathering.encoder,
-            int(gathering.memory * _HELD), self._report,
+            int(gathering.memory * _BUFFER_SHARE), self._report,
         )  # fmt: skip
 
     def begins(self, unit: int) -> bool:

@@ -22,7 +22,7 @@ from my_datasets.building.engines.beam.run_files import (
 from my_datasets.building.engines.beam.stage import Driver, NewFiles
 from my_datasets.building.engines.beam.workers import CheckedDoFn, Surroundings
 from my_datasets.building.runs import Columns, Run
-from my_datasets.building.shards import duplicate_key, limit
+from my_datasets.building.shards import duplicate_key, limit, within
 from my_datasets.building.units import Entry, SplitInput
 from my_datasets.errors import DuplicateKeyError, LostExamplesError
 from my_datasets.records.tf_example import pieces
@@ -77,43 +77,15 @@ class SortedBucket:
         )
 
 
-def add_sorting(
-    pipeline: beam.Pipeline, files: Sequence[str], sortings: Sequence[Sorting],
-    wanted: Sequence[Sequence[int]], surroundings: Surroundings,
-) -> None:  # fmt: skip
-    """Adds the sorting of the wanted buckets of each split to a pipeline.
-
-    `files` are the names of files with pairs of a split's number and a `CountedRun`.
-    """
-    ranges = [BucketRanges.of(numbers) for numbers in wanted]
-    _ = (
-        pipeline
-        | "Files of runs" >> beam.Create(list(files), reshuffle=False)
-        | "Read runs" >> beam.FlatMap(sortings[0].work.tasks_in)
-        | "Spread runs" >> beam.Reshuffle()
-        | "Cut runs"
-        >> beam.ParDo(CutRuns(sortings, ranges, surroundings)).with_output_types(tuple[int, bytes])
-        | "Group by bucket" >> beam.GroupByKey()
-        | "Sort buckets" >> beam.ParDo(SortBucket(sortings, surroundings))
-    )
-
-
-@dataclass(frozen=True)
-class BucketRanges:
-    """Ranges of buckets: the first of each, and one past its last."""
-
-    ranges: tuple[tuple[int, int], ...]
-
-    @classmethod
-    def of(cls, numbers: Sequence[int]) -> "BucketRanges":
-        """Returns the ranges of sorted numbers."""
-        found: list[tuple[int, int]] = []
-        for number in numbers:
-            if found and found[-1][1] == number:
-                found[-1] = (found[-1][0], number + 1)
-            else:
-                found.append((number, number + 1))
-        return cls(tuple(found))
+def _ranges(numbers: Sequence[int]) -> list[tuple[int, int]]:
+    """Returns the ranges of sorted numbers: the first of each, and one past its last."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number:
+            found[-1] = (found[-1][0], number + 1)
+        else:
+            found.append((number, number + 1))
+    return found
 
 
 # Beam's key is one int, from the numbers of split and bucket, which all runners compare and
@@ -127,13 +99,13 @@ class CutRuns(CheckedDoFn):
     def __init__(
         self,
         sortings: Sequence[Sorting],
-        wanted: Sequence[BucketRanges],
+        buckets: Sequence[Sequence[int]],
         surroundings: Surroundings,
     ) -> None:
-        """Takes the arguments of `add_sorting`."""
+        """Takes the buckets of each split to yield."""
         super().__init__(sortings[0].work, surroundings)
         self._sortings = list(sortings)
-        self._wanted = list(wanted)
+        self._ranges = list(map(_ranges, buckets))
         self._edges: dict[int, npt.NDArray[np.uint64]] = {}
 
     def process(self, task: tuple[int, CountedRun]) -> Iterator[tuple[int, bytes]]:
@@ -144,13 +116,13 @@ class CutRuns(CheckedDoFn):
             with build_files.opened_here(self._work.place, counted.run) as run:
                 part_run = replace(counted, run=run.run)
                 high = run.run.mapped("high")
-                for first, last in self._wanted[split].ranges:
+                for first, last in self._ranges[split]:
                     begin = int(np.searchsorted(high, edges[first - 1])) if first else 0
                     is_last = last > len(edges)
                     end = len(high) if is_last else int(np.searchsorted(high, edges[last - 1]))
                     run.bring(begin, end, with_keys=True)
-                    for bucket, rows in _by_bucket(high[begin:end], edges, begin):
-                        for block in _blocks(part_run, *rows):
+                    for bucket, first_row, last_row in _by_bucket(high[begin:end], edges, begin):
+                        for block in _blocks(part_run, first_row, last_row):
                             yield split * _SPLIT + bucket, block
 
     def _edges_of(self, split: int) -> npt.NDArray[np.uint64]:
@@ -161,13 +133,13 @@ class CutRuns(CheckedDoFn):
 
 def _by_bucket(
     high: npt.NDArray[np.uint64], edges: npt.NDArray[np.uint64], begin: int
-) -> Iterator[tuple[int, tuple[int, int]]]:
+) -> Iterator[tuple[int, int, int]]:
     """Yields the buckets of some records, each with the range of its records."""
     which = np.searchsorted(edges, high, side="right")
     starts = np.flatnonzero(np.diff(which, prepend=-1))
     ends = np.append(starts, len(which))[1:]
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
-        yield int(which[start]), (begin + start, begin + end)
+        yield int(which[start]), begin + start, begin + end
 
 
 def _blocks(counted: CountedRun, begin: int, end: int) -> Iterator[bytes]:
@@ -189,12 +161,12 @@ def _block(counted: CountedRun, index: Columns, first: int) -> Iterator[bytes]:
         rows = np.flatnonzero(~np.isin(index["unit"], list(counted.excluded)))
         if not len(rows):
             return
-        data, keys = _taken(data, index["size"], rows), _taken(keys, index["key_size"], rows)
-        index = {name: values[rows] for name, values in index.items()}
+        data, keys = _select(data, index["size"], rows), _select(keys, index["key_size"], rows)
+        index = runs.select(index, rows)
     yield buckets.packed(index, data, keys)
 
 
-def _taken(data: Bytes, sizes: npt.NDArray[np.uint64], rows: _Rows) -> Bytes:
+def _select(data: Bytes, sizes: npt.NDArray[np.uint64], rows: _Rows) -> Bytes:
     values = pieces.binary_array(pa.py_buffer(data), pieces.offsets_from(sizes))
     return pieces.bytes_of(values.take(pa.array(rows)))
 
@@ -203,7 +175,7 @@ class SortBucket(CheckedDoFn):
     """Sorts a bucket into a part."""
 
     def __init__(self, sortings: Sequence[Sorting], surroundings: Surroundings) -> None:
-        """Takes the arguments of `add_sorting`."""
+        """Takes the settings of all splits."""
         super().__init__(sortings[0].work, surroundings)
         self._sortings = list(sortings)
 
@@ -250,25 +222,23 @@ def _chosen(
     none = np.zeros(0, np.int64)
     over = none
     if sorting.limit is not None:
-        unit, position = sorting.limit
-        units, positions = index["unit"][order], index["position"][order]
-        within = (units < unit) | ((units == unit) & (positions < position))
-        order, over = order[within], order[~within]
+        is_within = within(index, sorting.limit)[order]
+        order, over = order[is_within], order[~is_within]
     high, low = index["high"][order], index["low"][order]
     again = (high[1:] == high[:-1]) & (low[1:] == low[:-1])
     if not again.any() and not index["witness"].any():
         return order, over
-    groups_kept, dropped = [], [over]
+    chosen, dropped = [], [over]
     starts = np.flatnonzero(np.concatenate([[True], ~again]))
     for group in np.split(order, starts[1:]):
         if len(group) == 1 and not index["witness"][group[0]]:
-            groups_kept.append(group)
+            chosen.append(group)
             continue
         for same in _of_one_key(sorting, group, keys):
             first, others = _first(sorting, same, index, records, keys)
-            groups_kept.append(np.array([first]))
+            chosen.append(np.array([first]))
             dropped.append(others)
-    return np.concatenate([none, *groups_kept]), np.concatenate(dropped)
+    return np.concatenate([none, *chosen]), np.concatenate(dropped)
 
 
 def _of_one_key(sorting: Sorting, group: _Rows, keys: pa.LargeBinaryArray) -> Iterator[_Rows]:
@@ -361,14 +331,17 @@ def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[SortedBucket]]:
     for wave in waves:
         _sort_wave(driver, sortings, found, wave)
     try:
-        parts = driver.patiently(lambda: _reconciled(driver, sortings, found, sorted_buckets))
+        parts = driver.retry_until_visible(
+            lambda: _reconciled(driver, sortings, found, sorted_buckets)
+        )
     except LostExamplesError:
         for item in inputs:
             driver.forget_parts(item.name)  # so that the next build makes them again
         raise
     if not are_all_sorted:
         driver.work.write_json(_ALL_SORTED, [])
-    _forget_runs(driver)
+    for item in inputs:  # the runs are sorted now; their reports stay
+        driver.work.place.forget(driver.work.generated(item.name), runs.SUFFIX)
     return parts
 
 
@@ -387,13 +360,6 @@ def _reconciled(
         if total != one.tally:
             raise run_files.lost(item.name, "sorted", one.tally, total)
     return parts
-
-
-def _forget_runs(driver: Driver) -> None:
-    """Removes the runs, which are sorted now; their reports stay."""
-    place = driver.work.place
-    for item in driver.job.inputs:
-        place.forget(driver.work.generated(item.name), runs.SUFFIX)
 
 
 def _left(
@@ -418,8 +384,13 @@ def _sort_wave(
         for counted in one.runs
     ]
     pipeline = driver.how.submission.pipeline()
-    files = driver.work.write_tasks("runs", tasks)
-    add_sorting(pipeline, files, sortings, wave, driver.surroundings)
+    cut_runs = beam.ParDo(CutRuns(sortings, wave, driver.surroundings))
+    _ = (
+        driver.distribute(pipeline, "runs", tasks)
+        | "Cut runs" >> cut_runs.with_output_types(tuple[int, bytes])
+        | "Group by bucket" >> beam.GroupByKey()
+        | "Sort buckets" >> beam.ParDo(SortBucket(sortings, driver.surroundings))
+    )
     try:
         driver.run_pipeline("sorting", pipeline, _look(driver))
     except (DuplicateKeyError, LostExamplesError):

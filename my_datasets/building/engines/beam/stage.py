@@ -7,7 +7,7 @@ every runner reports progress.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -39,9 +39,7 @@ _Found = TypeVar("_Found")
 def watch_progress(look: Callable[[], None], meter: Meter) -> Iterator[None]:
     """Reports the progress every few seconds while a pipeline runs.
 
-    Args:
-      look: Updates the counts of `meter`.
-      meter: Reports them; no other thread may use it meanwhile.
+    `look` updates the counts of `meter`, which no other thread may use meanwhile.
     """
     over = threading.Event()
 
@@ -143,7 +141,18 @@ class Driver:
         """Removes the sorted parts of a split."""
         self.work.place.forget(self.work.parts(split))
 
-    def patiently(self, look: Callable[[], _Found]) -> _Found:
+    def distribute(
+        self, pipeline: beam.Pipeline, name: str, tasks: Iterable[object]
+    ) -> beam.PCollection:
+        """Returns tasks as a collection that is spread over the workers; `name` is like `units`."""
+        return (
+            pipeline
+            | f"Files of {name}" >> beam.Create(self.work.write_tasks(name, tasks), reshuffle=False)
+            | f"Read {name}" >> beam.FlatMap(self.work.tasks_in)
+            | f"Spread {name}" >> beam.Reshuffle()
+        )
+
+    def retry_until_visible(self, look: Callable[[], _Found]) -> _Found:
         """Calls `look` until all files of other machines are visible, and returns its result.
 
         Raises:
@@ -164,10 +173,7 @@ class Driver:
     ) -> PipelineResult:
         """Runs a pipeline to its end, and returns its result.
 
-        Args:
-          stage: A participle for messages, such as `sorting`.
-          pipeline: The pipeline.
-          look: Updates the progress.
+        `stage` is a participle for messages, such as `sorting`, and `look` updates the progress.
 
         Raises:
           MyDatasetsError: A worker or the runner failed.
