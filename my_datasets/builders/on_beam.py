@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import apache_beam as beam
     from apache_beam.runners.runner import PipelineResult
 
-    from my_datasets.building.engines.beam.engine import Driver, Place, Submission
+    from my_datasets.building.engines.beam.engine import Driver, Submission, Workspace
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class WorkspaceLocation:
       check: Raises if another process may be building the version by now.
     """
 
-    place: "Place"
+    place: "Workspace"
     check: Callable[[], None] = lambda: None
 
 

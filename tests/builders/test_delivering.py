@@ -22,7 +22,7 @@ from my_datasets import errors
 from my_datasets.builders import remote_build
 from my_datasets.builders.remote_build import Destination
 from my_datasets.building.engines.beam import buckets, run_files, runners
-from my_datasets.building.engines.beam.workers import Surroundings
+from my_datasets.building.engines.beam.workers import WorkerEnvironment
 from my_datasets.building.engines.beam.workspace import BucketWorkspace
 from my_datasets.building.options import BuildOptions
 from my_datasets.cli.main import cli
@@ -205,7 +205,7 @@ def test_a_bucket_that_is_not_there(s3_bucket, tmp_path, monkeypatch):
 def test_a_worker_that_cannot_use_the_bucket_is_told(s3_bucket):
     place = BucketWorkspace("s3://no-such-bucket-here/data", "a/w", "a/v")
     with pytest.raises(errors.BuildInterruptedError, match=r"A worker (cannot use|does not see) "):
-        Surroundings(place).check()
+        WorkerEnvironment(place).check()
 
 
 def test_nobody_sees_a_part_of_it(url, expected):

@@ -85,14 +85,14 @@ def test_what_was_finished_before_a_kill_is_not_done_again(reference, tmp_path, 
     before = {path.name for path in work.glob("*/generated/train/*.run")}
     assert before
     done_again = []
-    original = run_files.Gatherer.begins
+    original = run_files.BundleEncoder.begins
 
-    def noted(gatherer, unit):
+    def noted(bundle_encoder, unit):
         done_again.append(unit)
-        return original(gatherer, unit)
+        return original(bundle_encoder, unit)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_files.Gatherer, "begins", noted)
+        patch.setattr(run_files.BundleEncoder, "begins", noted)
         assert hashes(build(toys.InUnits, tmp_path, engine="beam")) == reference
     assert len(done_again) < toys.UNITS + 1
 

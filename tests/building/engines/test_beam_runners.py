@@ -326,10 +326,10 @@ def test_a_scheduler_that_is_not_there_is_told_within_seconds(tmp_path, monkeypa
 def test_what_a_worker_lacks_is_told(tmp_path, monkeypatch, changed, said):
     (tmp_path / "reads_a_file.py").write_text("open('/nonexistent/words')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    wanted = workers.Surroundings(**{"place": SharedDirectory(tmp_path), **changed})
+    wanted = workers.WorkerEnvironment(**{"place": SharedDirectory(tmp_path), **changed})
     with pytest.raises(errors.BuildInterruptedError, match=said):
         wanted.check()
-    assert workers.Surroundings(SharedDirectory(tmp_path), ("json",)).check()
+    assert workers.WorkerEnvironment(SharedDirectory(tmp_path), ("json",)).check()
 
 
 def test_workers_without_the_builder_are_told_before_anything_is_generated(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.building.engines.beam.build_files import BuildFiles
-from my_datasets.building.engines.beam.run_files import Gathered
+from my_datasets.building.engines.beam.run_files import GeneratedRuns
 from my_datasets.building.runs import Columns
 from my_datasets.errors import BuildInterruptedError
 from my_datasets.records.tf_example import pieces
@@ -110,7 +110,7 @@ class Buckets:
 
 
 def cut(
-    work: BuildFiles, split: str, gathered: Gathered, memory: int, *, spread_evenly: bool
+    work: BuildFiles, split: str, gathered: GeneratedRuns, memory: int, *, spread_evenly: bool
 ) -> Buckets:
     """Cuts a split into buckets, or returns the buckets of an earlier build.
 

@@ -12,16 +12,23 @@ from my_datasets.building.engines import shard_writing
 from my_datasets.building.engines.beam import build_files, generating, preflight, sorting, writing
 from my_datasets.building.engines.beam.runners import Submission
 from my_datasets.building.engines.beam.stage import BeamStage, Driver
-from my_datasets.building.engines.beam.workers import Surroundings
-from my_datasets.building.engines.beam.workspace import Place, SharedDirectory
+from my_datasets.building.engines.beam.workers import WorkerEnvironment
+from my_datasets.building.engines.beam.workspace import SharedDirectory, Workspace
 from my_datasets.building.options import BuildOptions, Job, SplitResult
 from my_datasets.building.progress import Meter, log_progress
 from my_datasets.core.json_types import Json
 from my_datasets.errors import LostExamplesError
 
 __all__ = [
-    "BeamStage", "Driver", "Place", "SharedDirectory", "Submission", "build", "findings",
-    "metadata_of", "opened",
+    "BeamStage",
+    "Driver",
+    "SharedDirectory",
+    "Submission",
+    "Workspace",
+    "build",
+    "findings",
+    "metadata_of",
+    "opened",
 ]  # fmt: skip
 
 
@@ -32,7 +39,7 @@ def opened(job: Job, options: BuildOptions, how: BeamStage) -> Driver:
     return Driver(
         job=job, options=options, how=how, work=work,
         meter=Meter(options.report or log_progress),
-        surroundings=Surroundings(work.place, how.modules),
+        environment=WorkerEnvironment(work.place, how.modules),
     )  # fmt: skip
 
 
@@ -50,7 +57,7 @@ def build(driver: Driver, target: Path) -> list[SplitResult]:
       BuildInterruptedError: A worker or the runner failed, or workers lack something.
       DiskFullError: There is not enough free space.
     """
-    preflight.check(driver.how.submission, driver.work, driver.surroundings)
+    preflight.check(driver.how.submission, driver.work, driver.environment)
     found = generating.generate(driver)
     parts = sorting.sort(driver, found)
     results = writing.write(driver, found, parts)
@@ -76,7 +83,7 @@ def findings(driver: Driver, shard: str, scratch: Path) -> Any:
     folder, place = writing.findings_of(shard), driver.work.place
     for name, size in place.sizes(folder).items():
         with place.reading(f"{folder}/{name}", size) as reading:
-            reading.bring(0, size)
+            reading.fetch(0, size)
             shutil.copyfile(reading.path, scratch / name)
     data = place.read(folder + writing.SUMMARY)
     if data is None:

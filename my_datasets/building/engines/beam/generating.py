@@ -23,13 +23,13 @@ from my_datasets.building.engines.beam.build_files import BuildFiles
 from my_datasets.building.engines.beam.run_files import (
     COMMITTED,
     REPORT,
+    BundleEncoder,
     ChecksumTotals,
-    Gathered,
-    Gatherer,
-    Gathering,
+    GeneratedRuns,
+    SplitEncoding,
 )
 from my_datasets.building.engines.beam.stage import Driver, NewFiles
-from my_datasets.building.engines.beam.workers import CheckedDoFn, Surroundings
+from my_datasets.building.engines.beam.workers import CheckedDoFn, WorkerEnvironment
 from my_datasets.building.units import COLLECTION, Entry, Generator, Pair, SplitInput, examples_of
 from my_datasets.core.json_types import Json
 from my_datasets.errors import BuilderError, LostExamplesError
@@ -64,12 +64,12 @@ class ProcessLocal:
 
     @classmethod
     def register(cls, value: object) -> "ProcessLocal":
-        """Registers an object until `forget`."""
+        """Registers an object until `unregister`."""
         found = cls(next(_numbers))
         _here[found.number] = value
         return found
 
-    def forget(self) -> None:
+    def unregister(self) -> None:
         """Removes the object from the registry."""
         _here.pop(self.number, None)
 
@@ -80,7 +80,10 @@ def _found(value: "_T | ProcessLocal") -> _T:
 
 
 def _add_collection(
-    pipeline: beam.Pipeline, item: SplitInput, gathering: Gathering, surroundings: Surroundings
+    pipeline: beam.Pipeline,
+    item: SplitInput,
+    encoding: SplitEncoding,
+    environment: WorkerEnvironment,
 ) -> None:
     """Adds the encoding of a split's collection to a pipeline."""
     collection: beam.PCollection | beam.PTransform = item.collection
@@ -90,75 +93,73 @@ def _add_collection(
         collection = collection | f"{item.name}: one window" >> beam.WindowInto(GlobalWindows())
     _ = (
         collection
-        | f"{item.name}: gather" >> beam.ParDo(GatherCollection(gathering, surroundings))
+        | f"{item.name}: gather" >> beam.ParDo(EncodeCollection(encoding, environment))
         # One group, written as one file, lists exactly the bundles that count, however often a
         # runner repeats parts of the pipeline.
         | f"{item.name}: all as one" >> beam.GroupByKey()
-        | f"{item.name}: commit" >> beam.MapTuple(Commit(gathering.work, item.name))
+        | f"{item.name}: commit" >> beam.MapTuple(Commit(encoding.work, item.name))
     )
 
 
-class GatherUnits(CheckedDoFn):
+class EncodeUnits(CheckedDoFn):
     """Encodes units; the runs go to the work directory, not to a collection."""
 
     def __init__(
         self,
-        gatherings: Sequence[Gathering],
+        encodings: Sequence[SplitEncoding],
         generators: Sequence[Generator | ProcessLocal],
-        surroundings: Surroundings,
+        environment: WorkerEnvironment,
     ) -> None:
         """Takes what encodes and what generates the examples of each split."""
-        super().__init__(gatherings[0].work, surroundings)
-        self._gatherings = [
-            replace(one, memory=one.memory // len(gatherings)) for one in gatherings
-        ]
+        super().__init__(encodings[0].work, environment)
+        self._encodings = [replace(one, memory=one.memory // len(encodings)) for one in encodings]
         self._generators = list(generators)
-        self._gatherers: dict[int, Gatherer] = {}
+        self._encoders: dict[int, BundleEncoder] = {}
 
     def start_bundle(self) -> None:
         """Drops what a failed bundle may have buffered."""
-        self._gatherers = {}
+        self._encoders = {}
 
     def process(self, task: UnitTask) -> None:
         """Encodes a unit."""
-        with self._work.telling_failures():
-            gathering = self._gatherings[task.split]
-            if task.split not in self._gatherers:
-                self._gatherers[task.split] = Gatherer(gathering)
+        with self._work.reporting_failures():
+            encoding = self._encodings[task.split]
+            if task.split not in self._encoders:
+                self._encoders[task.split] = BundleEncoder(encoding)
             generate: Generator = _found(self._generators[task.split])
-            if not self._gatherers[task.split].begins(task.unit):
+            if not self._encoders[task.split].begins(task.unit):
                 return
             item = _found(task.item)
-            examples = examples_of(gathering.rules.split, task.name, generate, item)
-            collector = self._gatherers[task.split].collector
+            examples = examples_of(encoding.rules.split, task.name, generate, item)
+            collector = self._encoders[task.split].collector
             collector.generate(task.unit, task.name, examples, lambda *_: None)
 
     def finish_bundle(self) -> None:
         """Writes the buffered examples."""
-        with self._work.telling_failures():
-            for gatherer in self._gatherers.values():
-                gatherer.collector.flush()
-            self._gatherers = {}
+        with self._work.reporting_failures():
+            for encoder in self._encoders.values():
+                encoder.collector.flush()
+            self._encoders = {}
 
 
-class GatherCollection(CheckedDoFn):
+class EncodeCollection(CheckedDoFn):
     """Encodes the elements of a collection; yields an entry for each bundle."""
 
-    def __init__(self, gathering: Gathering, surroundings: Surroundings) -> None:
+    def __init__(self, encoding: SplitEncoding, environment: WorkerEnvironment) -> None:
         """Takes the split's settings and the environment that workers need."""
-        super().__init__(gathering.work, surroundings)
-        self._gathering = gathering
-        self._gatherer: Gatherer | None = None
+        super().__init__(encoding.work, environment)
+        self._encoding = encoding
+        self._encoder: BundleEncoder | None = None
 
     def start_bundle(self) -> None:
         """Drops what a failed bundle may have buffered."""
-        self._gatherer = None
+        self._encoder = None
         self._pairs: list[Pair] = []
         self._seen = self._size = 0
 
     def process(self, pair: Pair) -> None:
         """Takes an element; elements are encoded in batches."""
-        with self._work.telling_failures():
+        with self._work.reporting_failures():
             self._pairs.append(pair)
             self._size += rough_size(pair[1]) if isinstance(pair, tuple) else BYTES
             if len(self._pairs) == ROWS or self._size >= BYTES:
@@ -166,15 +167,15 @@ class GatherCollection(CheckedDoFn):
 
     def finish_bundle(self) -> Iterator[WindowedValue]:
         """Writes the buffered examples, and yields the bundle's entry."""
-        with self._work.telling_failures():
+        with self._work.reporting_failures():
             self._take()
-            if self._gatherer is None:
+            if self._encoder is None:
                 return
-            self._gatherer.collector.finish_unit(0)
-            self._gatherer.collector.flush()
+            self._encoder.collector.finish_unit(0)
+            self._encoder.collector.flush()
         said = {
-            "attempt": self._gatherer.attempt,
-            "reports": self._gatherer.reports,
+            "attempt": self._encoder.attempt,
+            "reports": self._encoder.reports,
             "seen": self._seen,
         }
         window = GlobalWindow()
@@ -183,9 +184,9 @@ class GatherCollection(CheckedDoFn):
     def _take(self) -> None:
         if not self._pairs:
             return
-        if self._gatherer is None:
-            self._gatherer = Gatherer(self._gathering)
-        collector = self._gatherer.collector
+        if self._encoder is None:
+            self._encoder = BundleEncoder(self._encoding)
+        collector = self._encoder.collector
         # Beam forbids changing elements, so they need not be copied.
         seen = self._seen
         for first, batch in batches(iter(self._pairs), None, lambda item: item):
@@ -203,7 +204,7 @@ class Commit:
 
     def __call__(self, _: int, said: Iterable[Entry]) -> None:
         """Writes the entries of all bundles as one file."""
-        with self.work.telling_failures():
+        with self.work.reporting_failures():
             self.work.write_json(f"{self.work.generated(self.split)}/{COMMITTED}", list(said))
 
 
@@ -254,7 +255,7 @@ class _Write:
     key: str
 
     def __call__(self, elements: list[Json]) -> None:
-        with self.work.telling_failures():
+        with self.work.reporting_failures():
             if len(elements) != 1:
                 raise BuilderError(
                     f"The collection for the metadata {self.key!r} has {len(elements)} elements.",
@@ -275,7 +276,7 @@ def _name(key: str) -> str:
     return f"{_FOLDER}/{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.json"
 
 
-def generate(driver: Driver) -> list[Gathered]:
+def generate(driver: Driver) -> list[GeneratedRuns]:
     """Writes the examples of all splits as runs, and returns those of each split.
 
     Raises:
@@ -307,7 +308,7 @@ def generate(driver: Driver) -> list[Gathered]:
             look = functools.partial(run_files.complete, driver.work, item, driver.options)
             found.append(driver.retry_until_visible(look))
         except LostExamplesError:
-            driver.forget_generated(item.name)  # so that the next build makes it again
+            driver.remove_generated(item.name)  # so that the next build makes it again
             raise
     return found
 
@@ -316,13 +317,13 @@ def _generate_here(driver: Driver, item: SplitInput) -> None:
     """Runs a plain generator in this process, because it cannot be pickled."""
     if not item.units_left(run_files.read(driver.work, item).state.units):
         return
-    driver.forget_generated(item.name)
+    driver.remove_generated(item.name)
     run_files.write_unit_names(driver.work, item)
-    gatherer = Gatherer(_gathering(driver, item))
+    encoder = BundleEncoder(_encoding(driver, item))
     between = functools.partial(driver.meter.add, item.name)
     threads = driver.options.worker_count
-    gatherer.collector.generate(0, item.unit_name(0), iter(item.units), between, threads=threads)
-    gatherer.collector.flush()
+    encoder.collector.generate(0, item.unit_name(0), iter(item.units), between, threads=threads)
+    encoder.collector.flush()
 
 
 def _generate_on_beam(
@@ -335,25 +336,25 @@ def _generate_on_beam(
     local: list[ProcessLocal] = []
     if tasks:
         inputs = driver.job.inputs
-        gatherings = [_gathering(driver, item) for item in inputs]
+        encodings = [_encoding(driver, item) for item in inputs]
         # A plain generator has already run, and could not be pickled.
         generators: list[Generator | ProcessLocal] = [
             iter if item.is_plain else item.units.generate for item in inputs
         ]
         with _explained_pickling():
             if driver.how.submission.preset.has_workers:
-                cloudpickle_pickler.dumps((generators, gatherings))
+                cloudpickle_pickler.dumps((generators, encodings))
             else:
                 items = [ProcessLocal.register(task.item) for task in tasks]
                 local = [*map(ProcessLocal.register, generators), *items]
                 generators = [*local[: len(generators)]]
                 tasks = [replace(task, item=item) for task, item in zip(tasks, items, strict=True)]
             units = driver.distribute(pipeline, "units", tasks)
-        gather = GatherUnits(gatherings, generators, driver.surroundings)
+        gather = EncodeUnits(encodings, generators, driver.environment)
         _ = units | "Gather units" >> beam.ParDo(gather)
     for item in collections:
-        driver.forget_generated(item.name)
-        _add_collection(pipeline, item, _gathering(driver, item), driver.surroundings)
+        driver.remove_generated(item.name)
+        _add_collection(pipeline, item, _encoding(driver, item), driver.environment)
     recorded = driver.how.metadata if of_builder else None
     if recorded is not None:
         add_metadata(driver.work, recorded)
@@ -361,7 +362,7 @@ def _generate_on_beam(
         result = driver.run_pipeline("generating", pipeline, _look(driver))
     finally:
         for one in local:
-            one.forget()
+            one.unregister()
     if of_builder:
         driver.how.ended(result)
     if recorded is not None:
@@ -387,14 +388,14 @@ def _is_left(driver: Driver, item: SplitInput) -> bool:
     return item.collection is not None and driver.work.place.read(committed) is None
 
 
-def _gathering(driver: Driver, item: SplitInput) -> Gathering:
+def _encoding(driver: Driver, item: SplitInput) -> SplitEncoding:
     job, options, is_collection = driver.job, driver.options, item.collection is not None
     rules = SplitRules(
         item.name, ordered=job.ordered, quarantine=options.on_error == "quarantine",
         limit=None if is_collection else job.max_examples,  # a collection has no first examples
         by_text=is_collection,
     )  # fmt: skip
-    return Gathering(driver.work, rules, job.encoder, options.memory)
+    return SplitEncoding(driver.work, rules, job.encoder, options.memory)
 
 
 def _units_left(driver: Driver) -> list[UnitTask]:

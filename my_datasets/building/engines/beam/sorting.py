@@ -16,11 +16,11 @@ from my_datasets.building.engines.beam.build_files import BuildFiles
 from my_datasets.building.engines.beam.run_files import (
     ChecksumTotals,
     CountedRun,
-    Gathered,
+    GeneratedRuns,
     unit_names,
 )
 from my_datasets.building.engines.beam.stage import Driver, NewFiles
-from my_datasets.building.engines.beam.workers import CheckedDoFn, Surroundings
+from my_datasets.building.engines.beam.workers import CheckedDoFn, WorkerEnvironment
 from my_datasets.building.runs import Columns, Run
 from my_datasets.building.shards import duplicate_key, limit, within
 from my_datasets.building.units import Entry, SplitInput
@@ -100,10 +100,10 @@ class CutRuns(CheckedDoFn):
         self,
         sortings: Sequence[Sorting],
         buckets: Sequence[Sequence[int]],
-        surroundings: Surroundings,
+        environment: WorkerEnvironment,
     ) -> None:
         """Takes the buckets of each split to yield."""
-        super().__init__(sortings[0].work, surroundings)
+        super().__init__(sortings[0].work, environment)
         self._sortings = list(sortings)
         self._ranges = list(map(_ranges, buckets))
         self._edges: dict[int, npt.NDArray[np.uint64]] = {}
@@ -111,16 +111,16 @@ class CutRuns(CheckedDoFn):
     def process(self, task: tuple[int, CountedRun]) -> Iterator[tuple[int, bytes]]:
         """Yields pairs of a bucket's key and a block of its records."""
         split, counted = task
-        with self._work.telling_failures():
+        with self._work.reporting_failures():
             edges = self._edges_of(split)
-            with build_files.opened_here(self._work.place, counted.run) as run:
+            with build_files.open_run(self._work.place, counted.run) as run:
                 part_run = replace(counted, run=run.run)
                 high = run.run.mapped("high")
                 for first, last in self._ranges[split]:
                     begin = int(np.searchsorted(high, edges[first - 1])) if first else 0
                     is_last = last > len(edges)
                     end = len(high) if is_last else int(np.searchsorted(high, edges[last - 1]))
-                    run.bring(begin, end, with_keys=True)
+                    run.fetch(begin, end, with_keys=True)
                     for bucket, first_row, last_row in _by_bucket(high[begin:end], edges, begin):
                         for block in _blocks(part_run, first_row, last_row):
                             yield split * _SPLIT + bucket, block
@@ -174,15 +174,15 @@ def _select(data: Bytes, sizes: npt.NDArray[np.uint64], rows: _Rows) -> Bytes:
 class SortBucket(CheckedDoFn):
     """Sorts a bucket into a part."""
 
-    def __init__(self, sortings: Sequence[Sorting], surroundings: Surroundings) -> None:
+    def __init__(self, sortings: Sequence[Sorting], environment: WorkerEnvironment) -> None:
         """Takes the settings of all splits."""
-        super().__init__(sortings[0].work, surroundings)
+        super().__init__(sortings[0].work, environment)
         self._sortings = list(sortings)
 
     def process(self, group: tuple[int, Iterable[bytes]]) -> None:
         """Writes a part and its report."""
         key, values = group
-        with self._work.telling_failures():
+        with self._work.reporting_failures():
             sorting, bucket = self._sortings[key // _SPLIT], key % _SPLIT
             index, records, keys = buckets.unpacked(values)
             order, dropped = _chosen(sorting, index, records, keys)
@@ -262,50 +262,35 @@ def _first(
     counting = same[~witnesses]
     key = keys[int(same[0])].as_py().decode(errors="backslashreplace")
     if not len(counting):
-        raise _lost_or_duplicated(
+        raise run_files.lost_or_duplicated(
             f"Examples of split {sorting.buckets.split!r} were lost while they were gathered.",
             f"A worker has written examples that the runner lost; one has the key {key!r}.",
         )
     if len(counting) == 1:
         return int(counting[0]), counting[1:]
     if sorting.has_units and len(set(_places(counting, index))) < len(counting):
-        raise _lost_or_duplicated(
+        raise run_files.lost_or_duplicated(
             f"Examples of split {sorting.buckets.split!r} were duplicated while they were sorted.",
             f"The runner delivered an example twice; it has the key {key!r}.",
         )
     if not sorting.ignore_duplicates:
-        raise _duplicate(sorting, key, [int(row) for row in counting[:2]], index)
+        names = unit_names(sorting.work, sorting.buckets.split) if sorting.has_units else ()
+        places = _places(counting[:2], index) if sorting.has_units else ()
+        raise duplicate_key(key, [(names[unit], position) for unit, position in places])
     if not sorting.has_units:
         # Without positions the content decides which is the first, on any runner.
         counting = np.array(sorted(counting.tolist(), key=lambda row: records[row].as_py()))
     return int(counting[0]), counting[1:]
 
 
-def _duplicate(sorting: Sorting, key: str, rows: Sequence[int], index: Columns) -> Exception:
-    if not sorting.has_units:
-        return duplicate_key(key, ())
-    names = unit_names(sorting.work, sorting.buckets.split)
-    places = _places(rows, index)
-    return duplicate_key(key, [(names[unit], position) for unit, position in places])
-
-
-def _places(rows: Sequence[int] | _Rows, index: Columns) -> list[tuple[int, int]]:
-    return [(int(index["unit"][row]), int(index["position"][row])) for row in rows]
-
-
-def _lost_or_duplicated(problem: str, fact: str) -> LostExamplesError:
-    return LostExamplesError(
-        problem,
-        fact,
-        "Nothing is published.",
-        fix="run the same again; if it fails again, use another runner, and please report it",
-    )
+def _places(rows: _Rows, index: Columns) -> list[tuple[int, int]]:
+    return list(zip(index["unit"][rows].tolist(), index["position"][rows].tolist(), strict=True))
 
 
 _ALL_SORTED = "sorted.json"
 
 
-def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[SortedBucket]]:
+def sort(driver: Driver, found: Sequence[GeneratedRuns]) -> list[list[SortedBucket]]:
     """Sorts the runs of all splits, and returns the parts of each split in order.
 
     Raises:
@@ -336,19 +321,19 @@ def sort(driver: Driver, found: Sequence[Gathered]) -> list[list[SortedBucket]]:
         )
     except LostExamplesError:
         for item in inputs:
-            driver.forget_parts(item.name)  # so that the next build makes them again
+            driver.remove_parts(item.name)  # so that the next build makes them again
         raise
     if not are_all_sorted:
         driver.work.write_json(_ALL_SORTED, [])
     for item in inputs:  # the runs are sorted now; their reports stay
-        driver.work.place.forget(driver.work.generated(item.name), runs.SUFFIX)
+        driver.work.place.remove(driver.work.generated(item.name), runs.SUFFIX)
     return parts
 
 
 def _reconciled(
     driver: Driver,
     sortings: Sequence[Sorting],
-    found: Sequence[Gathered],
+    found: Sequence[GeneratedRuns],
     sorted_buckets: Sequence[dict[int, SortedBucket]],
 ) -> list[list[SortedBucket]]:
     """Returns the parts of each split; raises `LostExamplesError` unless their totals match."""
@@ -374,7 +359,7 @@ def _left(
 def _sort_wave(
     driver: Driver,
     sortings: Sequence[Sorting],
-    found: Sequence[Gathered],
+    found: Sequence[GeneratedRuns],
     wave: Sequence[Sequence[int]],
 ) -> None:
     tasks = [
@@ -384,12 +369,12 @@ def _sort_wave(
         for counted in one.runs
     ]
     pipeline = driver.how.submission.pipeline()
-    cut_runs = beam.ParDo(CutRuns(sortings, wave, driver.surroundings))
+    cut_runs = beam.ParDo(CutRuns(sortings, wave, driver.environment))
     _ = (
         driver.distribute(pipeline, "runs", tasks)
         | "Cut runs" >> cut_runs.with_output_types(tuple[int, bytes])
         | "Group by bucket" >> beam.GroupByKey()
-        | "Sort buckets" >> beam.ParDo(SortBucket(sortings, driver.surroundings))
+        | "Sort buckets" >> beam.ParDo(SortBucket(sortings, driver.environment))
     )
     try:
         driver.run_pipeline("sorting", pipeline, _look(driver))
@@ -397,12 +382,12 @@ def _sort_wave(
         for item in driver.job.inputs:
             if item.collection is not None:
                 # The runner may have duplicated or lost elements; the next build makes them again.
-                driver.forget_generated(item.name)
-                driver.forget_parts(item.name)
+                driver.remove_generated(item.name)
+                driver.remove_parts(item.name)
         raise
 
 
-def _sorting(driver: Driver, item: SplitInput, found: Gathered) -> Sorting:
+def _sorting(driver: Driver, item: SplitInput, found: GeneratedRuns) -> Sorting:
     is_collection = item.collection is not None
     is_ordered = driver.job.ordered
     return Sorting(

@@ -18,11 +18,11 @@ from my_datasets.building import shards
 from my_datasets.building.engines import shard_writing
 from my_datasets.building.engines.beam import build_files, run_files
 from my_datasets.building.engines.beam.build_files import BuildFiles
-from my_datasets.building.engines.beam.run_files import ChecksumTotals, Gathered
+from my_datasets.building.engines.beam.run_files import ChecksumTotals, GeneratedRuns
 from my_datasets.building.engines.beam.sorting import SortedBucket
 from my_datasets.building.engines.beam.stage import Driver, NewFiles
-from my_datasets.building.engines.beam.workers import CheckedDoFn, Surroundings
-from my_datasets.building.engines.beam.workspace import Place
+from my_datasets.building.engines.beam.workers import CheckedDoFn, WorkerEnvironment
+from my_datasets.building.engines.beam.workspace import Workspace
 from my_datasets.building.journal import FinishedShard
 from my_datasets.building.options import Examine, SplitResult, WriteShard
 from my_datasets.building.runs import Columns, Run
@@ -120,21 +120,26 @@ class WriteShards(CheckedDoFn):
     """Writes shards, and reads them back."""
 
     def __init__(
-        self, work: BuildFiles, how: ShardWriteOptions, surroundings: Surroundings
+        self, work: BuildFiles, how: ShardWriteOptions, environment: WorkerEnvironment
     ) -> None:
         """Takes the files of the build, the settings, and the environment that workers need."""
-        super().__init__(work, surroundings)
+        super().__init__(work, environment)
         self._how = how
 
     def process(self, task: ShardTask) -> None:
         """Writes a shard with its sidecar files, examines it, and writes its report."""
         work, how = self._work, self._how
-        with work.telling_failures(), work.place.draft() as directory:
+        with work.reporting_failures(), work.place.draft() as directory:
             path = Path(directory) / task.name
             records = _records(work.place, task)
             shard, _, keys = shard_writing.write_shard(path, task.count, records, how.write_shard)
             found, offsets = _read_back(path, how.file_format)
-            _check(task, found)
+            if found.count != task.count:
+                raise LostExamplesError(
+                    f"The shard {task.name} does not add up.",
+                    f"Expected: {task.count:,} records; read back: {found.count:,}",
+                    fix="run the same again; if it fails again, please report it",
+                )
             shard = shard_writing.with_sidecars(
                 shard, path, offsets if how.write_shard is None else None,
                 keys if how.with_keys else None,
@@ -155,11 +160,11 @@ class WriteShards(CheckedDoFn):
         place.write(f"{findings_of(task.name)}{SUMMARY}", pickle.dumps(found))
 
 
-def _records(place: Place, task: ShardTask) -> Iterator[tuple[Bytes, Columns]]:
+def _records(place: Workspace, task: ShardTask) -> Iterator[tuple[Bytes, Columns]]:
     """Yields the framed records of a shard, in portions, with their hashes and sizes."""
     for part, first, last in task.pieces:
-        with build_files.opened_here(place, part) as local:
-            local.bring(first, last)
+        with build_files.open_run(place, part) as local:
+            local.fetch(first, last)
             yield from _portions(local.run, first, last)
 
 
@@ -197,17 +202,8 @@ def _read_back(path: Path, file_format: str) -> tuple[ChecksumTotals, npt.NDArra
     return ChecksumTotals(len(offsets) - 1, int(offsets[-1]), checksums % 2**64), offsets
 
 
-def _check(task: ShardTask, found: ChecksumTotals) -> None:
-    if found.count != task.count:
-        raise LostExamplesError(
-            f"The shard {task.name} does not add up.",
-            f"Expected: {task.count:,} records; read back: {found.count:,}",
-            fix="run the same again; if it fails again, please report it",
-        )
-
-
 def write(
-    driver: Driver, found: Sequence[Gathered], parts: Sequence[Sequence[SortedBucket]]
+    driver: Driver, found: Sequence[GeneratedRuns], parts: Sequence[Sequence[SortedBucket]]
 ) -> list[SplitResult]:
     """Writes and examines the shards of all splits, in the work directory.
 
@@ -232,7 +228,7 @@ def write(
         return driver.retry_until_visible(look)
     except LostExamplesError:
         for folder in (SHARDS, REPORTS, FINDINGS):
-            driver.work.place.forget(folder)  # so that the next build makes them again
+            driver.work.place.remove(folder)  # so that the next build makes them again
         raise
 
 
@@ -246,7 +242,7 @@ def _write_shards(driver: Driver, left: Sequence[ShardTask]) -> None:
     how = ShardWriteOptions(
         driver.job.write_shard, driver.how.file_format, not driver.job.ordered, driver.how.examine
     )
-    write_shards = WriteShards(driver.work, how, driver.surroundings)
+    write_shards = WriteShards(driver.work, how, driver.environment)
     spread = driver.distribute(pipeline, "shards", left)
     _ = spread | "Write shards" >> beam.ParDo(write_shards)
     driver.run_pipeline("writing", pipeline, _look(driver))
@@ -291,7 +287,7 @@ def _count_and_size(
         if not rows:
             break
         count += rows
-        with build_files.opened_here(driver.work.place, run) as local:
+        with build_files.open_run(driver.work.place, run) as local:
             size += int(local.run.mapped("size")[:rows].sum())
     return count, size
 
@@ -309,7 +305,7 @@ def _look(driver: Driver) -> Callable[[], None]:
 
 
 def _result(
-    item: SplitInput, found: Gathered, tasks: Sequence[ShardTask], totals: ChecksumTotals,
+    item: SplitInput, found: GeneratedRuns, tasks: Sequence[ShardTask], totals: ChecksumTotals,
     done: Mapping[str, WrittenShard],
 ) -> SplitResult:  # fmt: skip
     """Returns the result of a split; raises unless its shards are complete and add up."""
