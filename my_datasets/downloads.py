@@ -85,18 +85,13 @@ def _check(job: "_Job", sha256: str, declared: int | None) -> None:
 
 @dataclass(frozen=True)
 class DownloadOrigin:
-    """The origin of a download.
-
-    Attributes:
-      url: The requested address.
-      validator: The server's strong ETag, or its modification date, which change when the file
-        does. Empty if the server sent neither.
-      file_name: The file's name according to the server or the address.
-    """
+    """The origin of a download."""
 
     url: str
+    # The server's strong ETag, or its modification date, which change when the file does. Empty if
+    # the server sent neither.
     validator: str
-    file_name: str
+    file_name: str  # the file's name according to the server or the address
 
 
 class Partial:
@@ -184,21 +179,13 @@ class DownloadRetry:
 
 @dataclass(frozen=True)
 class FetchedFile:
-    """A completely downloaded file.
-
-    Attributes:
-      path: The file's path.
-      size: The size in bytes.
-      sha256: The SHA-256, in hexadecimal.
-      file_name: The file's name according to the server.
-      url: The address it was downloaded from.
-    """
+    """A completely downloaded file."""
 
     path: Path
-    size: int
-    sha256: str
-    file_name: str
-    url: str
+    size: int  # in bytes
+    sha256: str  # in hexadecimal
+    file_name: str  # the file's name according to the server
+    url: str  # the address it was downloaded from
 
 
 class _IncompleteError(PrintableError):

@@ -110,12 +110,6 @@ def with_keys(
 ) -> tuple[pa.Array, pa.RecordBatch]:
     """Returns a record batch's keys, and the batch without a key column that is no feature.
 
-    Args:
-      keys: The keys of the batch.
-      batch: The rows.
-      features: The names of the features.
-      unit: The unit's name for messages.
-
     Raises:
       InvalidKeyError: There is no such column, or not one key per row.
     """
@@ -164,20 +158,13 @@ _LARGE = 512
 
 @dataclass(frozen=True)
 class SplitRules:
-    """How the examples of a split are encoded.
+    """How the examples of a split are encoded."""
 
-    Attributes:
-      split: The split's name: the salt of the hashes.
-      ordered: Keep the order of generation, as `disable_shuffling` asks.
-      quarantine: Set examples aside that do not fit, instead of failing.
-      limit: The most examples of each unit; None for all.
-      by_text: With `ordered`, let the keys' text give the order, for a collection that has none.
-    """
-
-    split: str
-    ordered: bool = False
-    quarantine: bool = False
-    limit: int | None = None
+    split: str  # the split's name: the salt of the hashes
+    ordered: bool = False  # keep the order of generation, as `disable_shuffling` asks
+    quarantine: bool = False  # set examples aside that do not fit, instead of failing
+    limit: int | None = None  # the most examples of each unit; None for all
+    # With `ordered`, let the keys' text give the order, for a collection that has none.
     by_text: bool = False
 
 
@@ -231,12 +218,8 @@ class Collector:
     ) -> None:
         """Encodes a whole unit.
 
-        Args:
-          unit: The unit's number.
-          name: Its name for messages.
-          examples: The generator's pairs.
-          between: Called with the number of examples and bytes after each batch; may raise.
-          threads: More than one to encode large examples beside the generator.
+        `between` gets the number of examples and bytes after each batch, and may raise. With more
+        than one of `threads`, large examples are encoded beside the generator.
         """
         batched = batches(examples, self._rules.limit, self._encoder.own)
         for first, batch, encoded in self._encoded_ahead(unit, batched, threads):

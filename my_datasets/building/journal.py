@@ -55,14 +55,11 @@ class FinishedShard:
 
 @dataclass
 class SplitState:
-    """The state of one split.
+    """The state of one split."""
 
-    Attributes:
-      runs: The runs, each with the units in it that no longer count.
-      units: The units of which examples were encoded.
-    """
-
+    # The runs, each with the units in it that no longer count.
     runs: list[tuple[Run, set[int]]] = field(default_factory=list)
+    # The units of which examples were encoded.
     units: dict[int, UnitState] = field(default_factory=dict)
 
 
@@ -101,12 +98,7 @@ class Journal:
         self._record({"split": split, "run": run.to_json() if run else None, "units": units})
 
     def write_shard(self, name: str, write: Callable[[Path], FinishedShard]) -> FinishedShard:
-        """Writes the files of a shard, in any process; `add_shard` then records it in this one.
-
-        Args:
-          name: The shard's file name.
-          write: Writes the shard and its sidecar files to a folder, and syncs them.
-        """
+        """Writes the files of a shard, in any process; `add_shard` then records it in this one."""
         draft, finished = self.directory / _DRAFTS / name, self._folder(name)
         for old in (draft, finished):
             shutil.rmtree(old, ignore_errors=True)

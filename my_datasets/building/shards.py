@@ -43,38 +43,24 @@ _SORTED_BY_AND_WHERE = ("high", "low", "unit", "position", "size", "begin")
 
 @dataclass(frozen=True)
 class Sources:
-    """The runs of a split, and which of their records count.
-
-    Attributes:
-      runs: All runs.
-      excluded: For each run, the units whose records do not count because they were not finished.
-      limit: The first (unit, position) beyond the wanted number of examples.
-      ignore_duplicates: Keep the first example of each key instead of failing.
-      units: The names of the units for messages.
-    """
+    """The runs of a split, and which of their records count."""
 
     runs: Sequence[Run]
+    # For each run, the units whose records do not count because they were not finished.
     excluded: Sequence[frozenset[int]]
-    limit: tuple[int, int] | None
-    ignore_duplicates: bool
-    units: Sequence[str]
+    limit: tuple[int, int] | None  # the first (unit, position) beyond the wanted number of examples
+    ignore_duplicates: bool  # keep the first example of each key instead of failing
+    units: Sequence[str]  # the names of the units for messages
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A range of hashes that is processed at once.
+    """A range of hashes that is processed at once."""
 
-    Attributes:
-      begins: The first record of each run; shape [runs].
-      ends: One past the last record of each run; shape [runs].
-      start: The index of its first record in the split.
-      count: Its records that count.
-    """
-
-    begins: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-    start: int
-    count: int
+    begins: npt.NDArray[np.int64]  # the first record of each run; shape [runs]
+    ends: npt.NDArray[np.int64]  # one past the last record of each run; shape [runs]
+    start: int  # the index of its first record in the split
+    count: int  # its records that count
 
 
 @dataclass(frozen=True)
@@ -111,13 +97,7 @@ def boundaries(num_examples: int, num_shards: int) -> list[int]:
 
 
 def number_of_shards(num_bytes: int, num_examples: int, readers: int = 1) -> int:
-    """Returns how many shards a split gets by default.
-
-    Args:
-      num_bytes: The size of the records, without framing.
-      num_examples: The number of records.
-      readers: Hosts that will read at the same time.
-    """
+    """Returns how many shards a split gets by default; `num_bytes` is without framing."""
     total = num_bytes + num_examples * tfrecord.OVERHEAD
     count = max(math.ceil(total / TARGET_SHARD_BYTES), SHARDS_PER_READER * readers)
     return max(1, min(count, total // LEAST_SHARD_BYTES, num_examples))
@@ -232,12 +212,7 @@ def _duplicate(sources: Sources, index: Columns, row: int) -> DuplicateKeyError:
 
 
 def duplicate_key(key: str, places: Sequence[tuple[str, int]]) -> DuplicateKeyError:
-    """Returns the error for a key that two examples have.
-
-    Args:
-      key: The key.
-      places: The name of the unit and the position in it of both examples; empty if unknown.
-    """
+    """Returns the error for a key of two examples, with their units and positions if known."""
     facts = [
         f"{which}: unit {unit}, example {position} (counted from 0)"
         for which, (unit, position) in zip(("First", "Again"), places, strict=False)

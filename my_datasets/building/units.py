@@ -115,19 +115,13 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class SplitInput:
-    """The input of one split.
+    """The input of one split."""
 
-    Attributes:
-      name: The split's name, which is also the salt of its keys' hashes.
-      units: Its units; a plain generator has one, which runs in the building process.
-      is_plain: Whether it is a plain generator, which can run only once.
-      collection: A Beam `PCollection` of `(key, example)` pairs, or a `PTransform` that makes one,
-        in place of units; otherwise None.
-    """
-
-    name: str
-    units: Units
-    is_plain: bool = False
+    name: str  # the split's name, which is also the salt of its keys' hashes
+    units: Units  # its units; a plain generator has one, which runs in the building process
+    is_plain: bool = False  # whether it is a plain generator, which can run only once
+    # A Beam `PCollection` of `(key, example)` pairs, or a `PTransform` that makes one, in place of
+    # units; otherwise None.
     collection: object = None
 
     def units_left(self, states: "Mapping[int, UnitState]") -> list[int]:
@@ -185,17 +179,12 @@ class Quarantined:
 
 @dataclass
 class UnitState:
-    """How much of a unit has been encoded.
+    """How much of a unit has been encoded."""
 
-    Attributes:
-      seen: Examples that the generator yielded.
-      complete: Whether the generator finished.
-      ordered_by_key: Where shuffling is disabled: whether int keys give the order, or the
-        generator; None while neither is known.
-    """
-
-    seen: int = 0
-    complete: bool = False
+    seen: int = 0  # examples that the generator yielded
+    complete: bool = False  # whether the generator finished
+    # Where shuffling is disabled: whether int keys give the order, or the generator; None while
+    # neither is known.
     ordered_by_key: bool | None = None
     quarantined: list[Quarantined] = field(default_factory=list)
 

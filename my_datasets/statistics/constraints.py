@@ -96,23 +96,13 @@ class ConstraintChecker:
     """Checks the values of one feature against its constraint."""
 
     def __init__(self, feature: FeatureStatistics, constraint: Constraint) -> None:
-        """Prepares to check a feature.
-
-        Args:
-          feature: The feature, with how it is stored.
-          constraint: The declared constraint, which must fit the feature.
-        """
+        """Prepares to check a feature."""
         self._feature = feature
         self._leaf = feature.leaf
         self._constraint = constraint
 
     def violations(self, data: Bytes, columns: Mapping[str, Column]) -> Iterator["Violation"]:
-        """Yields the violations in some records: for each rule, the first value and the count.
-
-        Args:
-          data: The buffer with the records.
-          columns: The parsed columns of the records.
-        """
+        """Yields the violations in some records: for each rule, the first value and the count."""
         column = columns[self._feature.keys[0]]
         rules = self._constraint
         if rules.not_null:
@@ -238,11 +228,6 @@ def check_declared(
     constraints: Mapping[str, Constraint], features: Sequence[FeatureStatistics], builder: str
 ) -> None:
     """Checks that constraints fit the features that they name.
-
-    Args:
-      constraints: The declared constraints, by feature name.
-      features: All features.
-      builder: The dataset's name.
 
     Raises:
       BuilderError: A feature does not exist, or does not support a constraint.

@@ -144,17 +144,11 @@ def _middle(statistics: JsonObject) -> float:
 
 @dataclass(frozen=True)
 class _Shares:
-    """The relative frequency of values.
+    """The relative frequency of values."""
 
-    Attributes:
-      counts: The number of occurrences of each listed value.
-      rest: The maximum number of occurrences of any other value.
-      total: The total number of values.
-    """
-
-    counts: Mapping[str, int]
-    rest: int
-    total: int
+    counts: Mapping[str, int]  # the number of occurrences of each listed value
+    rest: int  # the maximum number of occurrences of any other value
+    total: int  # the total number of values
 
     @classmethod
     def of(cls, statistics: JsonObject) -> "_Shares | None":

@@ -190,12 +190,7 @@ class Distribution:
 
 
 def _moments(numbers: npt.NDArray[np.float64], size: float) -> tuple[np.longdouble, np.longdouble]:
-    """Returns the mean of numbers, and the sum of their squared deviations from it.
-
-    Args:
-      numbers: The numbers; shape [n].
-      size: Their maximum absolute value.
-    """
+    """Returns the mean of numbers, and the sum of their squared deviations from it."""
     if not _TINY < size < _HUGE:  # their squares would overflow or underflow float64
         numbers = numbers.astype(np.longdouble)
     mean = numbers.mean()
@@ -205,12 +200,7 @@ def _moments(numbers: npt.NDArray[np.float64], size: float) -> tuple[np.longdoub
 
 
 def _counted(bits: Buckets, level: int) -> tuple[int, Buckets, Buckets]:
-    """Returns a level, the buckets of numbers at that level, ascending, and their counts.
-
-    Args:
-      bits: The bits of the numbers; shape [n].
-      level: The minimum level.
-    """
+    """Returns a level of at least `level`, the buckets there, ascending, and their counts."""
     sizes, is_less = bits & _MAGNITUDE, bits < 0
     # Counted separately, because all buckets of small numbers lie between them.
     if not is_less.any():

@@ -98,11 +98,8 @@ def with_sidecars(
 ) -> FinishedShard:
     """Writes and syncs a shard's sidecar files, and returns the shard with them.
 
-    Args:
-      shard: The shard.
-      path: Its file; nothing else is in its folder.
-      offsets: The offsets of its records, shape [n + 1]; None if it is no TFRecord file.
-      keys: The hashes of its keys, shape [n, 2]; None to leave them out.
+    Nothing else is in the folder of `path`. `offsets` are those of a TFRecord file's records, shape
+    [n + 1]; `keys` are the hashes of their keys, shape [n, 2]. Either is None to leave it out.
     """
     if offsets is not None:
         index.write(path, offsets)

@@ -112,15 +112,7 @@ class Buckets:
 def cut(
     work: BuildFiles, split: str, gathered: GeneratedRuns, memory: int, *, spread_evenly: bool
 ) -> Buckets:
-    """Cuts a split into buckets, or returns the buckets of an earlier build.
-
-    Args:
-      work: The files of the build.
-      split: The split.
-      gathered: The runs of the split.
-      memory: The bytes that a worker may use.
-      spread_evenly: Whether the order is that of hashes, so that buckets need no samples.
-    """
+    """Cuts a split into buckets, or returns the buckets of an earlier build."""
     total = gathered.data_bytes
     if work.place.read(_file(split)) is None:
         most = min(MOST_BYTES, memory * _OF_MEMORY)

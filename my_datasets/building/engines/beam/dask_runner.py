@@ -93,11 +93,7 @@ class DaskResult(runner.PipelineResult):  # type: ignore[misc]
         self._futures = futures
 
     def wait_until_finish(self, duration: float | None = None) -> str:
-        """Returns the state once all tasks are done.
-
-        Args:
-          duration: The timeout in milliseconds; None for no timeout.
-        """
+        """Returns the state once all tasks are done; `duration` is in milliseconds."""
         timeout = None if duration is None else duration / 1000
         try:
             waiting = distributed.as_completed(

@@ -73,13 +73,7 @@ def metadata_of(driver: Driver) -> dict[str, Json]:
 
 
 def findings(driver: Driver, shard: str, scratch: Path) -> Any:
-    """Returns what the worker's `Examine` function returned for a shard of a finished build.
-
-    Args:
-      driver: The build.
-      shard: The shard's file name.
-      scratch: An empty directory for the files that the function made.
-    """
+    """Returns what the worker's `Examine` function returned for a shard of a finished build."""
     folder, place = writing.findings_of(shard), driver.work.place
     for name, size in place.sizes(folder).items():
         with place.reading(f"{folder}/{name}", size) as reading:

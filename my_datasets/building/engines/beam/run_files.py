@@ -181,36 +181,28 @@ def _samples(run: Run) -> list[int]:
 
 @dataclass(frozen=True)
 class CountedRun:
-    """A run, and which of its records count.
-
-    Attributes:
-      run: The run.
-      excluded: Units in it that do not count, because another attempt does, or none yet.
-      is_witness: Whether its records only serve as a check: other runs must contain them too. A
-        finished bundle wrote the run, but Beam did not commit the bundle: it was repeated, or lost.
-    """
+    """A run, and which of its records count."""
 
     run: Run
+    # Units in it that do not count, because another attempt does, or none yet.
     excluded: frozenset[int] = frozenset()
+    # Whether its records only serve as a check: other runs must contain them too. A finished bundle
+    # wrote the run, but Beam did not commit the bundle: it was repeated, or lost.
     is_witness: bool = False
 
 
 @dataclass
 class GeneratedRuns:
-    """The runs of a split.
+    """The runs of a split."""
 
-    Attributes:
-      runs: The runs of which some records count.
-      state: The units; of a collection, the attempts that count.
-      tally: The totals of the records that count, as their workers reported them.
-      samples: Sampled upper halves of hashes, and the bytes that each stands for.
-      chosen: The attempt that counts of each complete unit.
-    """
-
-    runs: list[CountedRun] = field(default_factory=list)
+    runs: list[CountedRun] = field(default_factory=list)  # the runs of which some records count
+    # The units; of a collection, the attempts that count.
     state: SplitState = field(default_factory=SplitState)
+    # The totals of the records that count, as their workers reported them.
     tally: ChecksumTotals = field(default_factory=ChecksumTotals)
+    # Sampled upper halves of hashes, and the bytes that each stands for.
     samples: list[tuple[int, float]] = field(default_factory=list)
+    # The attempt that counts of each complete unit.
     chosen: dict[int, str] = field(default_factory=dict)
 
     @property

@@ -136,22 +136,15 @@ _OF_DASK = ("dask_client_address", "dask_scheduler_file", "dask_npartitions")
 
 @dataclass(frozen=True)
 class Preset:
-    """A runner and its defaults.
-
-    Attributes:
-      name: Its name.
-      aliases: Its other names.
-      defaults: Default options.
-      in_memory: Whether it groups in memory, so that a pipeline gets only a part of the data.
-      has_workers: Whether other processes do the work.
-      knows_all_options: Whether unknown options are mistakes; a job server may have its own.
-    """
+    """A runner and its defaults."""
 
     name: str
     aliases: tuple[str, ...] = ()
     defaults: Mapping[str, object] = field(default_factory=dict)
+    # Whether it groups in memory, so that a pipeline gets only a part of the data.
     in_memory: bool = False
-    has_workers: bool = True
+    has_workers: bool = True  # whether other processes do the work
+    # Whether unknown options are mistakes; a job server may have its own.
     knows_all_options: bool = True
 
 
@@ -247,11 +240,7 @@ class Submission:
         return beam.Pipeline(runner=self._make_runner(), options=options)
 
     def at_once(self, memory: int) -> int | None:
-        """Returns how many bytes one pipeline may group; None for any number.
-
-        Args:
-          memory: The bytes that a worker may use.
-        """
+        """Returns how many bytes one pipeline may group, by a worker's memory; None for any."""
         # The runner keeps the ungrouped and the grouped bytes, and the worker sorts some.
         if not self.preset.in_memory:
             return None

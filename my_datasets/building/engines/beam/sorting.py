@@ -35,23 +35,16 @@ PART, REPORT = runs.SUFFIX, ".json"
 
 @dataclass(frozen=True)
 class Sorting:
-    """The settings for sorting a split; workers get a copy of it.
-
-    Attributes:
-      work: The files of the build.
-      buckets: The buckets of the split.
-      ignore_duplicates: Keep the first example of each key.
-      limit: The first (unit, position) beyond the wanted number of examples; None for all.
-      has_units: Whether the examples come from units, and so have positions, not from a collection.
-      by_text: Whether prefixes of keys replace hashes.
-    """
+    """The settings for sorting a split; workers get a copy of it."""
 
     work: BuildFiles
     buckets: Buckets
-    ignore_duplicates: bool
+    ignore_duplicates: bool  # keep the first example of each key
+    # The first (unit, position) beyond the wanted number of examples; None for all.
     limit: tuple[int, int] | None
+    # Whether the examples come from units, and so have positions, not from a collection.
     has_units: bool
-    by_text: bool
+    by_text: bool  # whether prefixes of keys replace hashes
 
 
 @dataclass(frozen=True)

@@ -87,12 +87,7 @@ class Workspace(Protocol):
         """Raises `DiskFullError` if `need` bytes are known not to fit; see `disk_space.require`."""
 
     def hand_over(self, folder: str, target: Path) -> None:
-        """Puts the files of a folder into the version; a shared directory also keeps them.
-
-        Args:
-          folder: The folder, with files only.
-          target: The version's directory on this machine.
-        """
+        """Puts the files of a folder into the version; a shared directory also keeps them."""
 
     def handed_over(self) -> dict[str, int]:
         """Returns the sizes, by name, of files that an interrupted build has handed over."""

@@ -42,35 +42,23 @@ SUMMARY = ".pickle"
 
 @dataclass(frozen=True)
 class ShardWriteOptions:
-    """The settings for writing shards; workers get a copy of it.
+    """The settings for writing shards; workers get a copy of it."""
 
-    Attributes:
-      write_shard: Writes a shard in a format other than TFRecord; None for TFRecord.
-      file_format: The format.
-      with_keys: Whether to write the hashes of keys beside shards.
-      examine: Examines a shard that was just written.
-    """
-
+    # Writes a shard in a format other than TFRecord; None for TFRecord.
     write_shard: WriteShard | None
     file_format: str
-    with_keys: bool
-    examine: Examine
+    with_keys: bool  # whether to write the hashes of keys beside shards
+    examine: Examine  # examines a shard that was just written
 
 
 @dataclass(frozen=True)
 class ShardTask:
-    """A shard to write.
-
-    Attributes:
-      name: Its file name.
-      count: The number of its records.
-      of: The number of its split's records.
-      pieces: Parts, each with the range of its records that go into the shard.
-    """
+    """A shard to write."""
 
     name: str
-    count: int
-    of: int
+    count: int  # the number of its records
+    of: int  # the number of its split's records
+    # Parts, each with the range of its records that go into the shard.
     pieces: tuple[tuple[Run, int, int], ...]
 
 
