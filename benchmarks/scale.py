@@ -36,7 +36,7 @@ def build_once(who: str, total: int, options: dict[str, str], directory: str) ->
     import tensorflow_datasets as tfds
     from apache_beam.options.pipeline_options import PipelineOptions
 
-    from my_datasets.building.engines.beam.runners.runners import Submission
+    from my_datasets.building.engines.beam.runners import Submission
     from my_datasets.building.options import BuildOptions
 
     tfds.disable_progress_bar()

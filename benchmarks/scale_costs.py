@@ -53,7 +53,7 @@ def build(directory: str) -> dict[str, Any]:
     import tensorflow_datasets as tfds
 
     import my_datasets
-    from my_datasets.building.engines.beam.pipelines import buckets
+    from my_datasets.building.engines.beam import buckets
     from my_datasets.building.engines.beam.workspace import SharedDirectory
     from my_datasets.building.options import BuildOptions
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from my_datasets.building.engines.beam.runners.tied_process import command_for
+from my_datasets.building.engines.beam.tied_process import command_for
 from tests import programs
 
 Put = Callable[[str, bytes], object]

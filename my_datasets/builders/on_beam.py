@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     import apache_beam as beam
     from apache_beam.runners.runner import PipelineResult
 
-    from my_datasets.building.engines.beam.engine import Driver, Place, Submission
+    from my_datasets.building.engines.beam.engine import Driver, Submission, Workspace
 
 
 @dataclass(frozen=True)
 class WorkspaceLocation:
     """Where workers and the building process exchange files."""
 
-    place: "Place"  # the directory or bucket
+    place: "Workspace"  # the directory or bucket
     # Raises if another process may be building the version by now.
     check: Callable[[], None] = lambda: None
 

@@ -12,6 +12,7 @@ place; the version's directory gets hard links to them. So a shard is finished i
 journal lists it and its files match the journal.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from my_datasets.building import staging
 from my_datasets.building.runs import SUFFIX, Run
-from my_datasets.building.units import Entry, UnitState
+from my_datasets.building.units import Entry, UnitState, update_states
 from my_datasets.core.logs import get_logger
 from my_datasets.records import tfrecord
 
@@ -48,25 +49,18 @@ class FinishedShard:
     @property
     def files(self) -> dict[str, tuple[int, int]]:
         """The size and CRC-32C of all its files, by name."""
-        existing = {name: (size, found) for name, (size, found) in self.beside.items()}
-        return {self.name: (self.bytes, self.checksum), **existing}
+        beside = {name: (size, checksum) for name, (size, checksum) in self.beside.items()}
+        return {self.name: (self.bytes, self.checksum), **beside}
 
 
 @dataclass
 class SplitState:
-    """The state of one split.
+    """The state of one split."""
 
-    Attributes:
-      runs: The runs, each with the units in it that no longer count.
-      units: The units of which examples were encoded.
-    """
-
+    # The runs, each with the units in it that no longer count.
     runs: list[tuple[Run, set[int]]] = field(default_factory=list)
+    # The units of which examples were encoded.
     units: dict[int, UnitState] = field(default_factory=dict)
-
-    def is_complete(self, unit: int) -> bool:
-        """Returns whether all examples of a unit were encoded."""
-        return unit in self.units and self.units[unit].complete
 
 
 class Journal:
@@ -101,17 +95,10 @@ class Journal:
 
     def add_run(self, split: str, run: Run | None, units: dict[int, Entry]) -> None:
         """Records that a run was written, with the states of its units."""
-        entry = {"split": split, "run": run.to_json() if run else None, "units": units}
-        self._append(entry)
-        self._apply(entry)
+        self._record({"split": split, "run": run.to_json() if run else None, "units": units})
 
     def write_shard(self, name: str, write: Callable[[Path], FinishedShard]) -> FinishedShard:
-        """Writes the files of a shard, in any process; `add_shard` then records it in this one.
-
-        Args:
-          name: The shard's file name.
-          write: Writes the shard and its sidecar files to a folder, and syncs them.
-        """
+        """Writes the files of a shard, in any process; `add_shard` then records it in this one."""
         draft, finished = self.directory / _DRAFTS / name, self._folder(name)
         for old in (draft, finished):
             shutil.rmtree(old, ignore_errors=True)
@@ -164,10 +151,13 @@ class Journal:
         self._file.write(json.dumps(entry, separators=(",", ":")) + "\n")
         self._file.flush()
 
+    def _record(self, entry: Entry) -> None:
+        self._append(entry)
+        self._apply(entry)
+
     def _apply(self, entry: Entry) -> None:
         if "shard" in entry:
-            shard = FinishedShard(**entry["shard"])
-            self.shards[shard.name] = shard
+            self.shards[entry["shard"]["name"]] = FinishedShard(**entry["shard"])
             return
         split = self.split(entry["split"])
         if "lost" in entry:
@@ -180,12 +170,7 @@ class Journal:
                 excluded.update(entry["drop"])
             self.shards.clear()
             return
-        for number, state in entry["units"].items():
-            new = UnitState.from_json(state)
-            old = split.units.get(int(number))
-            if old is not None:
-                new.quarantined = old.quarantined + new.quarantined
-            split.units[int(number)] = new
+        update_states(split.units, entry["units"])
         if entry["run"] is not None:
             split.runs.append((Run.from_json(entry["run"], self.directory), set()))
 
@@ -205,7 +190,9 @@ class Journal:
                 break
             whole += len(line)
         if not entries or entries[0].get("identity") != json.loads(json.dumps(self._identity)):
-            changed = _changes(entries[0].get("identity", {}) if entries else {}, self._identity)
+            changed = "its journal is unreadable"
+            if entries and (old := entries[0].get("identity")):
+                changed = f"changed since: {changed_keys(old, self._identity)}"
             _LOGGER.warning("Discarding the unfinished work in %s: %s.", self.directory, changed)
             return False
         for entry in entries[1:]:
@@ -222,14 +209,10 @@ class Journal:
             for run, _ in list(split.runs):
                 if not run.is_intact():
                     _LOGGER.warning("%s is damaged; generating its units again.", run.path)
-                    lost = {"split": name, "lost": Path(run.path).name}
-                    self._append(lost)
-                    self._apply(lost)
+                    self._record({"split": name, "lost": Path(run.path).name})
                     drop |= set(split.units)
             if drop:
-                entry = {"split": name, "drop": sorted(drop)}
-                self._append(entry)
-                self._apply(entry)
+                self._record({"split": name, "drop": sorted(drop)})
             done += len(split.units)
         self._remove_drafts()
         if done or self.shards:
@@ -247,9 +230,9 @@ class Journal:
         shutil.rmtree(self.directory / _DRAFTS, ignore_errors=True)
 
 
-def _changes(old: Entry, new: Entry) -> str:
-    names = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return f"changed since: {', '.join(sorted(names))}" if old else "its journal is unreadable"
+def changed_keys(old: Mapping[str, object], new: Mapping[str, object]) -> str:
+    """Returns the names of values that differ, for a message."""
+    return ", ".join(sorted(key for key in {**old, **new} if old.get(key) != new.get(key)))
 
 
 def link(file: Path, target: Path) -> None:
@@ -265,13 +248,9 @@ def link(file: Path, target: Path) -> None:
 
 def sync_directory(directory: Path) -> None:
     """Syncs a directory, so that its names survive a power loss, where the system can do that."""
-    try:
+    with contextlib.suppress(OSError):
         handle = os.open(directory, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.fsync(handle)
-    except OSError:
-        pass
-    finally:
-        os.close(handle)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

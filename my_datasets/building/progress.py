@@ -76,8 +76,8 @@ class Meter:
 
     def __post_init__(self) -> None:
         self._began = time.monotonic()
-        self._told = self._began
-        self._looked = self._began
+        self._reported_at = self._began
+        self._measured_at = self._began
 
     def begin(self, stage: str, *, expected_bytes: int | None = None) -> None:
         """Starts a stage."""
@@ -85,23 +85,23 @@ class Meter:
         self.progress.stage = stage
         self.progress.bytes = 0
         self.progress.expected_bytes = expected_bytes
-        self.tell()
+        self.report_now()
 
     def add(self, split: str, examples: int, size: int) -> None:
         """Counts examples and bytes, and reports if it is time."""
         self.progress.split = split
         self.progress.examples += examples
         self.progress.bytes += size
-        if time.monotonic() - self._told >= self.every:
-            self.tell()
+        if time.monotonic() - self._reported_at >= self.every:
+            self.report_now()
 
-    def tell(self) -> None:
+    def report_now(self) -> None:
         """Reports now."""
-        self._told = time.monotonic()
-        self.progress.seconds = self._told - self._began
+        self._reported_at = time.monotonic()
+        self.progress.seconds = self._reported_at - self._began
         # This takes tens of milliseconds for large processes, too long for every stage.
-        if self._told - self._looked >= self.every:
-            self._looked = self._told
+        if self._reported_at - self._measured_at >= self.every:
+            self._measured_at = self._reported_at
             self.progress.memory = resident_memory()
         self.report(self.progress)
 
@@ -115,7 +115,9 @@ def log_progress(progress: BuildProgress) -> None:
 def resident_memory() -> int:
     """Returns the private memory of this process and its children, in bytes; 0 if unknown."""
     total = 0
-    for process in ("self", *_children()):
+    children = Path(f"/proc/self/task/{os.getpid()}/children")
+    processes = children.read_text("ascii").split() if children.exists() else ()
+    for process in ("self", *processes):
         try:
             text = Path(f"/proc/{process}/smaps_rollup").read_text("ascii")
         except OSError:
@@ -124,10 +126,3 @@ def resident_memory() -> int:
             if line.startswith(("Private_Clean:", "Private_Dirty:")):
                 total += int(line.split()[1]) * 1024
     return total
-
-
-def _children() -> list[str]:
-    try:
-        return Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii").split()
-    except OSError:
-        return []

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from my_datasets.building.units import Entry
 from my_datasets.core.arrays import Array
+from my_datasets.errors import InvalidKeyError
 from my_datasets.records import shuffle_order, tfrecord
 from my_datasets.records.tf_example import pieces
 
@@ -42,8 +43,15 @@ _FIRST = 64 << 20
 _PORTION = 1 << 20
 # Values of at least this many bytes on average are written without a copy.
 _LARGE = 16 << 10
+# Room for 2**40 examples in each of 2**22 units.
+_POSITION_BITS = 40
 
 Columns = dict[str, Array]
+
+
+def select(columns: Columns, rows: Array | slice) -> Columns:
+    """Returns some rows of the columns, by their numbers, a mask or a slice."""
+    return {name: values[rows] for name, values in columns.items()}
 
 
 @dataclass(frozen=True)
@@ -58,8 +66,8 @@ class Run:
 
     def columns(self, names: Sequence[str], begin: int, end: int) -> Columns:
         """Returns the columns of the records `begin` to `end`; shape [end - begin] each."""
+        found = {}
         with open(self.path, "rb", buffering=0) as file:
-            found = {}
             for name in names:
                 kind = COLUMNS[name]
                 file.seek(self._start(name) + begin * np.dtype(kind).itemsize)
@@ -83,28 +91,20 @@ class Run:
 
     def read_into(self, out: memoryview, begin: int) -> None:
         """Fills `out` with framed records, from byte `begin` of the run."""
-        with open(self.path, "rb", buffering=0) as file:
+        with open(self.path, "rb") as file:
             file.seek(begin)
-            done = 0
-            while done < len(out):
-                got = file.readinto(out[done:])
-                if not got:
-                    raise EOFError(f"{self.path} ends before byte {begin + len(out)}")
-                done += got
+            if file.readinto(out) < len(out):
+                raise EOFError(f"{self.path} ends before byte {begin + len(out)}")
 
     def key(self, row: int) -> str:
         """Returns the key of one record, for a message."""
         ends = self.mapped("key_end")
         begin, end = int(ends[row - 1]) if row else 0, int(ends[row])
-        with open(self.path, "rb") as file:
-            file.seek(self.data_bytes + self.count * INDEX_BYTES + begin)
-            return file.read(end - begin).decode(errors="backslashreplace")
+        return self.keys(begin, end).tobytes().decode(errors="backslashreplace")
 
     def keys(self, begin: int, end: int) -> npt.NDArray[np.uint8]:
         """Returns the keys from byte `begin` to byte `end` of all of them; shape [end - begin]."""
-        with open(self.path, "rb", buffering=0) as file:
-            file.seek(self.data_bytes + self.count * INDEX_BYTES + begin)
-            return np.fromfile(file, np.uint8, count=end - begin)
+        return np.fromfile(self.path, np.uint8, end - begin, offset=self.index_bytes[1] + begin)
 
     def is_intact(self) -> bool:
         """Returns whether the file exists with the bytes that were written."""
@@ -148,7 +148,7 @@ class RunBuffer:
         size = self._used + self._key_bytes + self._count * INDEX_BYTES * _INDEX_COPIES
         return size >= self._limit
 
-    def takes(self, framed: pa.LargeBinaryArray) -> bool:
+    def has_room(self, framed: pa.LargeBinaryArray) -> bool:
         """Returns whether more records fit."""
         size = len(pieces.bytes_of(framed))
         return not self._count or self._used + size <= max(len(self._data), self._capacity)
@@ -161,7 +161,7 @@ class RunBuffer:
         framed: pa.LargeBinaryArray,
         keys: pa.LargeBinaryArray,
     ) -> None:
-        """Adds examples of one unit, after `takes` has returned True for them.
+        """Adds examples of one unit, after `has_room` has returned True for them.
 
         Args:
           unit: The unit's number.
@@ -220,7 +220,7 @@ def write(
       keys: Their keys, shape [n].
       order: The records to write, in this order; shape [up to n].
     """
-    index = {name: values[order] for name, values in index.items()}
+    index = select(index, order)
     ends = np.cumsum(index["size"], dtype=np.uint64)
     index["begin"] = ends - index["size"]
     key_sizes = np.diff(pieces.offsets_of(keys))
@@ -269,3 +269,76 @@ def sort_order(index: Columns) -> npt.NDArray[np.int64]:
         names = ("position", "unit", "low", "high")
         order = np.lexsort([index[name] for name in names])
     return order
+
+
+def ordering_numbers(
+    unit: int,
+    positions: npt.NDArray[np.uint64],
+    keys: Sequence[object] | pa.Array,
+    key_array: pa.LargeBinaryArray | None = None,
+) -> tuple[bool, shuffle_order.Hashes]:
+    """Returns numbers that sort as TFDS sorts where shuffling is disabled: by int keys.
+
+    Args:
+      unit: The unit's number.
+      positions: The examples' positions in the unit, shape [n].
+      keys: Their keys, shape [n].
+      key_array: The result of `shuffle_order.key_array`, for a Beam collection: it has no order of
+        generation, so the first 16 bytes of other keys give the order.
+
+    Returns:
+      Whether the keys are ints; the numbers that replace hashes, shape [n] each.
+
+    Raises:
+      InvalidKeyError: Some keys are ints and some are not, or one is out of range.
+    """
+    values = _whole_numbers(keys)
+    is_by_key = values is not None
+    if values is None and key_array is not None:
+        return False, _key_prefixes(key_array)
+    if values is None:
+        values = (unit << _POSITION_BITS) + positions.astype(np.int64)
+    # Flipping the sign bit makes unsigned numbers sort like the signed ones.
+    high = values.view(np.uint64) ^ np.uint64(1 << 63)
+    return is_by_key, (high, np.zeros(len(values), np.uint64))
+
+
+def _key_prefixes(keys: pa.LargeBinaryArray) -> shuffle_order.Hashes:
+    begins = pieces.offsets_of(keys)
+    data = np.append(pieces.bytes_of(keys), np.zeros(16, np.uint8))
+    column = np.arange(16)
+    inside = column < np.diff(begins)[:, None]
+    where = np.minimum((begins[:-1] - begins[0])[:, None] + column, len(data) - 1)
+    halves = np.where(inside, data[where], np.uint8(0)).view(">u8").astype(np.uint64)
+    return halves[:, 0].copy(), halves[:, 1].copy()
+
+
+def _whole_numbers(keys: Sequence[object] | pa.Array) -> npt.NDArray[np.int64] | None:
+    """Returns int keys as an array; None if no key is an int."""
+    if isinstance(keys, (pa.Array, pa.ChunkedArray)):
+        if not pa.types.is_integer(keys.type):
+            return None
+        values = keys.to_numpy(zero_copy_only=False)
+    else:
+        whole = [isinstance(key, (int, np.integer)) for key in keys]
+        if not any(whole):
+            return None
+        if not all(whole):
+            raise mixed_keys()
+        values = np.array(keys)
+    # Python ints beyond 64 bits make an array of objects.
+    if values.dtype.kind not in "iu" or (values > np.int64(2**63 - 1)).any():
+        raise InvalidKeyError(
+            "Where shuffling is disabled, an int key must fit in a signed 64-bit integer.",
+            f"Keys from {values.min()} to {values.max()}",
+            fix="yield smaller numbers, or strings to keep the order of generation",
+        )
+    return np.asarray(values, np.int64)
+
+
+def mixed_keys() -> InvalidKeyError:
+    """Returns the error for a mix of int and other keys where shuffling is disabled."""
+    return InvalidKeyError(
+        "Where shuffling is disabled, either all keys are ints or none is.",
+        fix="yield ints that give the order, or strings to keep the order of generation",
+    )

@@ -6,7 +6,7 @@ overlaps.
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -15,8 +15,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.building import runs
-from my_datasets.building.runs import INDEX_BYTES, Columns, Run
-from my_datasets.errors import DuplicateKeyError
+from my_datasets.building.journal import Journal, SplitState
+from my_datasets.building.options import BuildOptions, Job
+from my_datasets.building.runs import INDEX_BYTES, Columns, Run, select
+from my_datasets.building.units import SplitInput, UnitState
+from my_datasets.errors import (
+    DuplicateKeyError,
+    EmptySplitError,
+    LostExamplesError,
+    QuarantineError,
+)
 from my_datasets.records import tfrecord
 from my_datasets.records.tf_example import pieces
 
@@ -35,38 +43,24 @@ _SORTED_BY_AND_WHERE = ("high", "low", "unit", "position", "size", "begin")
 
 @dataclass(frozen=True)
 class Sources:
-    """The runs of a split, and which of their records count.
-
-    Attributes:
-      runs: All runs.
-      excluded: For each run, the units whose records do not count because they were not finished.
-      limit: The first (unit, position) beyond the wanted number of examples.
-      ignore_duplicates: Keep the first example of each key instead of failing.
-      units: The names of the units for messages.
-    """
+    """The runs of a split, and which of their records count."""
 
     runs: Sequence[Run]
+    # For each run, the units whose records do not count because they were not finished.
     excluded: Sequence[frozenset[int]]
-    limit: tuple[int, int] | None = None
-    ignore_duplicates: bool = False
-    units: Sequence[str] = ()
+    limit: tuple[int, int] | None  # the first (unit, position) beyond the wanted number of examples
+    ignore_duplicates: bool  # keep the first example of each key instead of failing
+    units: Sequence[str]  # the names of the units for messages
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """A range of hashes that is processed at once.
+    """A range of hashes that is processed at once."""
 
-    Attributes:
-      begins: The first record of each run; shape [runs].
-      ends: One past the last record of each run; shape [runs].
-      start: The index of its first record in the split.
-      count: Its records that count.
-    """
-
-    begins: npt.NDArray[np.int64]
-    ends: npt.NDArray[np.int64]
-    start: int
-    count: int
+    begins: npt.NDArray[np.int64]  # the first record of each run; shape [runs]
+    ends: npt.NDArray[np.int64]  # one past the last record of each run; shape [runs]
+    start: int  # the index of its first record in the split
+    count: int  # its records that count
 
 
 @dataclass(frozen=True)
@@ -79,7 +73,7 @@ class ShardPlan:
     num_bytes: int  # of the records, without framing
 
 
-def plan(sources: Sources, chunk_bytes: int) -> ShardPlan:
+def plan_chunks(sources: Sources, chunk_bytes: int) -> ShardPlan:
     """Cuts the runs into chunks of about `chunk_bytes`, and checks that keys are unique.
 
     Raises:
@@ -103,16 +97,10 @@ def boundaries(num_examples: int, num_shards: int) -> list[int]:
 
 
 def number_of_shards(num_bytes: int, num_examples: int, readers: int = 1) -> int:
-    """Returns how many shards a split gets by default.
-
-    Args:
-      num_bytes: The size of the records, without framing.
-      num_examples: The number of records.
-      readers: Hosts that will read at the same time.
-    """
+    """Returns how many shards a split gets by default; `num_bytes` is without framing."""
     total = num_bytes + num_examples * tfrecord.OVERHEAD
-    wanted = max(math.ceil(total / TARGET_SHARD_BYTES), SHARDS_PER_READER * readers)
-    return max(1, min(wanted, total // LEAST_SHARD_BYTES, num_examples))
+    count = max(math.ceil(total / TARGET_SHARD_BYTES), SHARDS_PER_READER * readers)
+    return max(1, min(count, total // LEAST_SHARD_BYTES, num_examples))
 
 
 class Space:
@@ -142,7 +130,7 @@ def records(
         if first >= last:
             continue
         index = _index(plan.sources, chunk.begins, chunk.ends)
-        index = {k: values[first - chunk.start : last - chunk.start] for k, values in index.items()}
+        index = select(index, slice(first - chunk.start, last - chunk.start))
         yield from _read(plan.sources.runs, index, space)
 
 
@@ -165,38 +153,19 @@ def _read(
     for number, low, offset, span in spans:
         all_runs[number].read_into(data.data[offset : offset + span], low)
     starts = index["begin"].astype(np.int64) + bases[which]
-    # Arrow arrays need adjacent values; these may have gaps between them.
+    # Arrow arrays need adjacent values, so every other one is the gap, often empty, after a record.
     in_file = np.argsort(starts, kind="stable")
-    offsets = np.append(starts[in_file], length)
-    gaps = offsets[1:] - offsets[:-1] != sizes[in_file]
-    if gaps.any():
-        in_file, offsets = _with_gaps(in_file, offsets, sizes)
+    offsets = np.stack([starts, starts + sizes.astype(np.int64)], axis=1)[in_file].reshape(-1)
     values = pieces.binary_array(pa.py_buffer(data), offsets)
     order = np.empty(len(sizes), np.int64)
-    real = in_file >= 0
-    order[in_file[real]] = np.flatnonzero(real)
+    order[in_file] = np.arange(0, 2 * len(sizes), 2)
     ends = np.cumsum(sizes, dtype=np.uint64)
     begin = 0
     for portion in runs.reordered(values, order, ends):
         before = int(ends[begin - 1]) if begin else 0
         after = int(np.searchsorted(ends, before + len(portion), side="left")) + 1
-        yield portion, {name: column[begin:after] for name, column in index.items()}
+        yield portion, select(index, slice(begin, after))
         begin = after
-
-
-def _with_gaps(
-    in_file: npt.NDArray[np.int64], offsets: npt.NDArray[np.int64], sizes: npt.NDArray[np.uint64]
-) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Returns the same with extra values, numbered -1, for the gaps between wanted records."""
-    names, places = [], []
-    for name, start, following in zip(in_file, offsets[:-1], offsets[1:], strict=True):
-        names.append(name)
-        places.append(start)
-        end = start + int(sizes[name])
-        if end < following:
-            names.append(-1)
-            places.append(end)
-    return np.array(names), np.array([*places, offsets[-1]])
 
 
 def _index(sources: Sources, begins: npt.NDArray[np.int64], ends: npt.NDArray[np.int64]) -> Columns:
@@ -207,54 +176,50 @@ def _index(sources: Sources, begins: npt.NDArray[np.int64], ends: npt.NDArray[np
         part = sources.runs[number].columns(_SORTED_BY_AND_WHERE, begin, end)
         part["run"] = np.full(end - begin, number, np.int64)
         part["row"] = np.arange(begin, end)
-        keep = _counts(sources, number, part)
-        parts.append(part if keep is None else {k: values[keep] for k, values in part.items()})
+        if excluded := sources.excluded[number]:
+            part = select(part, ~np.isin(part["unit"], list(excluded)))
+        if sources.limit is not None:
+            part = select(part, within(part, sources.limit))
+        parts.append(part)
     if not parts:
         return {name: np.zeros(0, np.int64) for name in ("high", "size", "run")}
     index = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    order = runs.sort_order(index)
-    index = {name: values[order] for name, values in index.items()}
+    index = select(index, runs.sort_order(index))
     again = (index["high"][1:] == index["high"][:-1]) & (index["low"][1:] == index["low"][:-1])
     if again.any():
         if not sources.ignore_duplicates:
             raise _duplicate(sources, index, int(np.argmax(again)))
-        first = np.concatenate([[True], ~again])
-        index = {name: values[first] for name, values in index.items()}
+        index = select(index, np.concatenate([[True], ~again]))
     return index
 
 
-def _counts(sources: Sources, number: int, part: Columns) -> npt.NDArray[np.bool_] | None:
-    keep: npt.NDArray[np.bool_] | None = None
-    if sources.excluded[number]:
-        keep = ~np.isin(part["unit"], list(sources.excluded[number]))
-    if sources.limit is not None:
-        unit, position = sources.limit
-        within = (part["unit"] < unit) | ((part["unit"] == unit) & (part["position"] < position))
-        keep = within if keep is None else keep & within
-    return keep
+def within(index: Columns, limit: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """Returns which records come before a (unit, position); shape [n]."""
+    unit, position = limit
+    is_same = index["unit"] == unit
+    found: npt.NDArray[np.bool_] = (index["unit"] < unit) | (
+        is_same & (index["position"] < position)
+    )
+    return found
 
 
 def _duplicate(sources: Sources, index: Columns, row: int) -> DuplicateKeyError:
     run = sources.runs[int(index["run"][row])]
-    places = []
-    for i in (row, row + 1):
-        unit = int(index["unit"][i])
-        name = sources.units[unit] if sources.units else str(unit)
-        places.append((name, int(index["position"][i])))
+    both = slice(row, row + 2)
+    names = [sources.units[unit] for unit in index["unit"][both].tolist()]
+    places = list(zip(names, index["position"][both].tolist(), strict=True))
     return duplicate_key(run.key(int(index["row"][row])), places)
 
 
 def duplicate_key(key: str, places: Sequence[tuple[str, int]]) -> DuplicateKeyError:
-    """Returns the error for a key that two examples have.
-
-    Args:
-      key: The key.
-      places: The name of the unit and the position in it of both examples; empty if unknown.
-    """
-    said = [f"unit {unit}, example {position} (counted from 0)" for unit, position in places]
+    """Returns the error for a key of two examples, with their units and positions if known."""
+    facts = [
+        f"{which}: unit {unit}, example {position} (counted from 0)"
+        for which, (unit, position) in zip(("First", "Again"), places, strict=False)
+    ]
     return DuplicateKeyError(
         f"Two examples have the key {key!r}.",
-        *(f"{which}: {place}" for which, place in zip(("First", "Again"), said, strict=False)),
+        *facts,
         fix="yield keys that are unique within the split, or pass ignore_duplicates to keep "
         "the first of each",
     )
@@ -263,8 +228,7 @@ def duplicate_key(key: str, places: Sequence[tuple[str, int]]) -> DuplicateKeyEr
 def _cut(all_runs: Sequence[Run], chunk_bytes: int) -> list[npt.NDArray[np.int64]]:
     """Returns the boundaries of chunks of consecutive hashes: for each, an index in each run."""
     total = sum(run.data_bytes + run.count * INDEX_BYTES * _INDEX_COPIES for run in all_runs)
-    pieces = math.ceil(total / max(1, chunk_bytes))
-    cuts = _splitters(all_runs, pieces)
+    cuts = _splitters(all_runs, math.ceil(total / max(1, chunk_bytes)))
     places = np.zeros((len(cuts) + 2, len(all_runs)), np.int64)
     for number, run in enumerate(all_runs):
         places[1:-1, number] = np.searchsorted(run.mapped("high"), cuts)
@@ -278,12 +242,112 @@ def _splitters(all_runs: Sequence[Run], pieces: int) -> npt.NDArray[np.uint64]:
         return np.zeros(0, np.uint64)
     samples, weights = [], []
     for run in all_runs:
-        wanted = min(run.count, pieces * _SAMPLES)
-        rows = np.linspace(0, run.count - 1, wanted).astype(np.int64)
+        count = min(run.count, pieces * _SAMPLES)
+        rows = np.linspace(0, run.count - 1, count).astype(np.int64)
         samples.append(np.asarray(run.mapped("high")[rows]))
-        weights.append(np.full(wanted, run.data_bytes / wanted))
+        weights.append(np.full(count, run.data_bytes / count))
     values, weight = np.concatenate(samples), np.concatenate(weights)
     order = np.argsort(values)
     reached = np.cumsum(weight[order])
-    wanted_at = reached[-1] * np.arange(1, pieces) / pieces
-    return np.unique(values[order][np.searchsorted(reached, wanted_at)])
+    shares = reached[-1] * np.arange(1, pieces) / pieces
+    return np.unique(values[order][np.searchsorted(reached, shares)])
+
+
+# The part of a worker's memory for what is read of the runs at once while shards are written.
+_CHUNK = 0.3
+
+
+def planned(job: Job, item: SplitInput, journal: Journal, options: BuildOptions) -> ShardPlan:
+    """Returns the plan of a split's shards.
+
+    Raises:
+      LostExamplesError: There are too few or too many records.
+      QuarantineError: Too many examples do not fit.
+      DuplicateKeyError: Two examples have the same key.
+      EmptySplitError: There is no example.
+    """
+    state = journal.split(item.name)
+    check_complete(item, state)
+    _check_counts(item, state)
+    check_keys_and_quarantine(item, state, options)
+    sources = Sources(
+        [run for run, _ in state.runs],
+        [frozenset(excluded) for _, excluded in state.runs],
+        limit=limit(job, item, state.units),
+        ignore_duplicates=job.ignore_duplicates,
+        units=item.unit_names(),
+    )
+    plan = plan_chunks(sources, int(options.memory / options.worker_count * _CHUNK))
+    if not plan.num_examples:
+        raise empty_split(item)
+    return plan
+
+
+def empty_split(item: SplitInput) -> EmptySplitError:
+    """Returns the error for a split without examples."""
+    return EmptySplitError(
+        f"The split {item.name!r} has no example.",
+        f"Its units: {len(item.units.items)}" if item.collection is None else "",
+        fix="check that its generator finds its input, or leave the split out",
+    )
+
+
+def check_complete(item: SplitInput, state: SplitState) -> None:
+    """Raises `LostExamplesError` unless all units of a split are complete."""
+    if left := item.units_left(state.units):
+        raise LostExamplesError(
+            f"Unit {item.unit_name(left[0])} of split {item.name!r} is not finished.",
+            fix="run the same again; if it fails again, please report it",
+        )
+
+
+def _check_counts(item: SplitInput, state: SplitState) -> None:
+    """Compares the number of examples of each unit with the number of its records."""
+    found = np.zeros(len(item.units.items), np.int64)
+    for run, excluded in state.runs:
+        counted = np.bincount(run.mapped("unit"), minlength=len(found))
+        counted[list(excluded)] = 0
+        found += counted
+    for unit, count in enumerate(found.tolist()):
+        expected = state.units[unit].seen - len(state.units[unit].quarantined)
+        if count != expected:
+            raise LostExamplesError(
+                f"Unit {item.unit_name(unit)} of split {item.name!r} does not add up.",
+                f"Expected: {expected:,} records; found: {count:,}",
+                fix="build with --restart; if it fails again, please report it",
+            )
+
+
+def check_keys_and_quarantine(item: SplitInput, state: SplitState, options: BuildOptions) -> None:
+    """Checks that a split's keys are of one kind, and that few enough examples were set aside.
+
+    Raises:
+      InvalidKeyError: Shuffling is disabled, and only some keys are ints.
+      QuarantineError: Too many examples do not fit.
+    """
+    units = state.units.values()
+    if {unit.ordered_by_key for unit in units} >= {True, False}:
+        raise runs.mixed_keys()
+    quarantined = sum(len(unit.quarantined) for unit in units)
+    seen = sum(unit.seen for unit in units)
+    if quarantined > options.max_quarantined * seen:
+        first = next(entry for unit in units for entry in unit.quarantined)
+        raise QuarantineError(
+            f"{quarantined:,} of {seen:,} examples of split {item.name!r} do not fit.",
+            f"Allowed: {options.max_quarantined:.2%}",
+            f"One of them: unit {first.unit}, example {first.position}, key {first.key}, "
+            f"feature {first.feature}: expected {first.expected}, found {first.found}",
+            fix="fix the input or the builder, or raise max_quarantined",
+        )
+
+
+def limit(job: Job, item: SplitInput, units: Mapping[int, UnitState]) -> tuple[int, int] | None:
+    """Returns the first (unit, position) beyond the wanted number of examples."""
+    if job.max_examples is None:
+        return None
+    left = job.max_examples
+    for unit in range(len(item.units.items)):
+        if units[unit].seen >= left:
+            return unit, left
+        left -= units[unit].seen
+    return None

@@ -4,8 +4,8 @@ import dataclasses
 import hashlib
 import os
 import pickle
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol, TypeAlias
 
 import pyarrow as pa
@@ -115,20 +115,23 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class SplitInput:
-    """The input of one split.
+    """The input of one split."""
 
-    Attributes:
-      name: The split's name, which is also the salt of its keys' hashes.
-      units: Its units; a plain generator has one, which runs in the building process.
-      is_plain: Whether it is a plain generator, which can run only once.
-      collection: A Beam `PCollection` of `(key, example)` pairs, or a `PTransform` that makes one,
-        in place of units; otherwise None.
-    """
-
-    name: str
-    units: Units
-    is_plain: bool = False
+    name: str  # the split's name, which is also the salt of its keys' hashes
+    units: Units  # its units; a plain generator has one, which runs in the building process
+    is_plain: bool = False  # whether it is a plain generator, which can run only once
+    # A Beam `PCollection` of `(key, example)` pairs, or a `PTransform` that makes one, in place of
+    # units; otherwise None.
     collection: object = None
+
+    def units_left(self, states: "Mapping[int, UnitState]") -> list[int]:
+        """Returns the units that are not complete."""
+        units = range(len(self.units.items))
+        return [unit for unit in units if unit not in states or not states[unit].complete]
+
+    def unit_names(self) -> list[str]:
+        """Returns the names of all units."""
+        return [self.unit_name(unit) for unit in range(len(self.units.items))]
 
     def unit_name(self, unit: int) -> str:
         """Returns the unit's name for messages."""
@@ -142,11 +145,7 @@ class SplitInput:
 
 
 def examples_of(split: str, unit: str, generate: Generator, item: object) -> Iterator[Pair]:
-    """Yields a unit's examples; an error in the builder's own code names the unit.
-
-    Raises:
-      UnitError: The generator failed.
-    """
+    """Yields a unit's examples; raises `UnitError`, which names the unit, if its code fails."""
     count = 0
     try:
         for pair in generate(item):
@@ -180,29 +179,30 @@ class Quarantined:
 
 @dataclass
 class UnitState:
-    """How much of a unit has been encoded.
+    """How much of a unit has been encoded."""
 
-    Attributes:
-      seen: Examples that the generator yielded.
-      complete: Whether the generator finished.
-      ordered_by_key: Where shuffling is disabled: whether int keys give the order, or the
-        generator; None while neither is known.
-    """
-
-    seen: int = 0
-    complete: bool = False
+    seen: int = 0  # examples that the generator yielded
+    complete: bool = False  # whether the generator finished
+    # Where shuffling is disabled: whether int keys give the order, or the generator; None while
+    # neither is known.
     ordered_by_key: bool | None = None
     quarantined: list[Quarantined] = field(default_factory=list)
-
-    def to_json(self) -> Entry:
-        """Returns the journal's entry."""
-        return asdict(self)
 
     @classmethod
     def from_json(cls, entry: Entry) -> "UnitState":
         """Returns the state of a journal's entry."""
         items = [Quarantined(**item) for item in entry["quarantined"]]
         return cls(**{**entry, "quarantined": items})
+
+
+def update_states(states: dict[int, UnitState], entries: Mapping[str, Entry]) -> None:
+    """Updates the states of units by the entries of a later run, whose numbers JSON made texts."""
+    for number, entry in entries.items():
+        state = UnitState.from_json(entry)
+        before = states.get(int(number))
+        if before is not None:
+            state.quarantined = before.quarantined + state.quarantined
+        states[int(number)] = state
 
 
 def _shown(key: object) -> str:

@@ -23,7 +23,7 @@ from tensorflow_datasets.core.download import checksums, extractor, resource
 from my_datasets.builders import build_job
 from my_datasets.builders.download_manager import Nested, Urls, map_addresses
 from my_datasets.builders.encode.encoder import ExampleEncoder
-from my_datasets.building.batches import batches, with_keys
+from my_datasets.building.collector import batches, with_keys
 from my_datasets.building.units import InvalidValue, SplitInput
 from my_datasets.checking.builder_files import CheckTarget
 from my_datasets.core.issue import Issue, Severity

@@ -30,9 +30,9 @@ from my_datasets.records import shard_reader
 from my_datasets.records.random_access import RecordBatch
 from my_datasets.records.tf_example.columns import Column, UnreadableRecordError
 from my_datasets.records.tf_example.parsing import Parser
-from my_datasets.statistics.constraints import Checking, Constraint, Violation
+from my_datasets.statistics.constraints import Constraint, ConstraintChecker, Violation
 from my_datasets.statistics.feature import SplitStatistics
-from my_datasets.statistics.numbers import LabelStatistics
+from my_datasets.statistics.values import LabelStatistics
 
 # Maximum number of classes without examples to list.
 _MOST_LISTED = 5
@@ -301,7 +301,7 @@ class _Worker:
         statistics = SplitStatistics(examination.leaves or [])
         self._parser = Parser(statistics.keys)
         self._checks = [
-            (number, Checking(feature, examination.constraints[feature.leaf.name]))
+            (number, ConstraintChecker(feature, examination.constraints[feature.leaf.name]))
             for number, name in enumerate(examination.constraints)
             for feature in statistics.features
             if feature.leaf.name == name
@@ -359,7 +359,7 @@ class _Worker:
         values: Mapping[int, BinaryIO],
     ) -> None:
         for number, check in self._checks:
-            for violation in check.look(batch.data, columns):
+            for violation in check.violations(batch.data, columns):
                 place = f"{task.shard.name}, record {row + violation.row:,}"
                 key = violation.feature, violation.rule
                 note(result.violated, key, Violated(place, violation))

@@ -21,7 +21,7 @@ from my_datasets.building.units import InvalidValue
 from my_datasets.checking.behavior_check import DummyDownloadManager
 from my_datasets.checking.builder_files import CheckTarget
 from my_datasets.dependencies import EXTRAS
-from my_datasets.downloads.fetching import FetchedFile, fetch
+from my_datasets.downloads import FetchedFile, fetch
 from my_datasets.errors import BuilderError, SourceError
 from my_datasets.scaffolding import code
 from my_datasets.scaffolding import dummy_data as dummies

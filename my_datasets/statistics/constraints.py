@@ -14,8 +14,7 @@ from my_datasets.errors import BuilderError
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.tf_example.columns import Bytes, Column
 from my_datasets.statistics.feature import FeatureStatistics, tensor
-from my_datasets.statistics.images import image_facts
-from my_datasets.statistics.numbers import LabelStatistics
+from my_datasets.statistics.values import LabelStatistics, image_facts
 
 Rows = npt.NDArray[np.int64]
 
@@ -84,44 +83,34 @@ class Constraint:
 
     def to_json(self) -> dict[str, object]:
         """Returns the constraint for the manifest, without attributes that are not set."""
-        said = {one.name: getattr(self, one.name) for one in fields(self)}
+        rules = {one.name: getattr(self, one.name) for one in fields(self)}
         found = {
-            name: value for name, value in said.items() if value is not None and value is not False
+            name: value for name, value in rules.items() if value is not None and value is not False
         }
         if self.allowed is not None:
             found["allowed"] = list(self.allowed)
         return found
 
 
-class Checking:
+class ConstraintChecker:
     """Checks the values of one feature against its constraint."""
 
     def __init__(self, feature: FeatureStatistics, constraint: Constraint) -> None:
-        """Prepares to check a feature.
-
-        Args:
-          feature: The feature, with how it is stored.
-          constraint: The declared constraint, which must fit the feature.
-        """
+        """Prepares to check a feature."""
         self._feature = feature
         self._leaf = feature.leaf
         self._constraint = constraint
 
-    def look(self, data: Bytes, columns: Mapping[str, Column]) -> Iterator["Violation"]:
-        """Yields the violations in some records: for each rule, the first value and the count.
-
-        Args:
-          data: The buffer with the records.
-          columns: The parsed columns of the records.
-        """
+    def violations(self, data: Bytes, columns: Mapping[str, Column]) -> Iterator["Violation"]:
+        """Yields the violations in some records: for each rule, the first value and the count."""
         column = columns[self._feature.keys[0]]
-        said = self._constraint
-        if said.not_null:
+        rules = self._constraint
+        if rules.not_null:
             missing = columns[self._feature.keys[-1]].counts == 0
             if not self._feature.has_lengths:
-                yield from self._wrong("not_null", missing, np.arange(len(missing)), "nothing")
+                yield from self._violation("not_null", missing, np.arange(len(missing)), "nothing")
         if self._feature.has_lengths and self._leaf.form == "number":
-            lengths = columns[self._feature.keys[-1]].counts // self._feature.each
+            lengths = columns[self._feature.keys[-1]].counts // self._feature.values_per_step
             yield from self._lengths(lengths, np.arange(len(lengths)))
         rows = np.repeat(np.arange(len(column.counts)), column.counts)
         if column.starts is None or column.stops is None:
@@ -149,53 +138,61 @@ class Checking:
         return [bytes(data[a:b]) for a, b in places]
 
     def _numbers(self, values: Array, rows: Rows) -> Iterator["Violation"]:
-        said = self._constraint
-        if said.minimum is not None:
-            yield from self._wrong("minimum", values < said.minimum, rows, values)
-        if said.maximum is not None:
-            yield from self._wrong("maximum", values > said.maximum, rows, values)
-        if said.not_null:
+        rules = self._constraint
+        if rules.minimum is not None:
+            yield from self._violation("minimum", values < rules.minimum, rows, values)
+        if rules.maximum is not None:
+            yield from self._violation("maximum", values > rules.maximum, rows, values)
+        if rules.not_null:
             is_label = self._leaf.classes is not None
             missing = values == -1 if is_label else values != values
-            yield from self._wrong("not_null", missing, rows, values)
-        if said.allowed is not None:
+            yield from self._violation("not_null", missing, rows, values)
+        if rules.allowed is not None:
             known = self._leaf.labels or ()
-            allowed = [known.index(one) if one in known else one for one in said.allowed]
-            yield from self._wrong("allowed", ~np.isin(values, allowed), rows, values)
+            allowed = [known.index(one) if one in known else one for one in rules.allowed]
+            yield from self._violation("allowed", ~np.isin(values, allowed), rows, values)
 
     def _texts(self, texts: Sequence[bytes], rows: Rows) -> Iterator["Violation"]:
-        said = self._constraint
-        if said.not_null:
-            yield from self._wrong("not_null", [not text for text in texts], rows, texts)
-        if said.allowed is not None:
-            allowed = {one if isinstance(one, bytes) else str(one).encode() for one in said.allowed}
-            yield from self._wrong("allowed", [one not in allowed for one in texts], rows, texts)
-        if said.regex is not None or said.min_length is not None or said.max_length is not None:
+        rules = self._constraint
+        if rules.not_null:
+            yield from self._violation("not_null", [not text for text in texts], rows, texts)
+        if rules.allowed is not None:
+            allowed = {
+                one if isinstance(one, bytes) else str(one).encode() for one in rules.allowed
+            }
+            yield from self._violation(
+                "allowed", [one not in allowed for one in texts], rows, texts
+            )
+        if rules.regex is not None or rules.min_length is not None or rules.max_length is not None:
             decoded = [text.decode(errors="replace") for text in texts]
-            if said.regex is not None:
-                matches = re.compile(said.regex).fullmatch
-                yield from self._wrong("regex", [not matches(one) for one in decoded], rows, texts)
+            if rules.regex is not None:
+                matches = re.compile(rules.regex).fullmatch
+                yield from self._violation(
+                    "regex", [not matches(one) for one in decoded], rows, texts
+                )
             yield from self._lengths(np.array([len(one) for one in decoded], np.int64), rows)
 
     def _lengths(self, lengths: Array, rows: Rows) -> Iterator["Violation"]:
-        said = self._constraint
-        if said.min_length is not None:
-            yield from self._wrong("min_length", lengths < said.min_length, rows, lengths)
-        if said.max_length is not None:
-            yield from self._wrong("max_length", lengths > said.max_length, rows, lengths)
+        rules = self._constraint
+        if rules.min_length is not None:
+            yield from self._violation("min_length", lengths < rules.min_length, rows, lengths)
+        if rules.max_length is not None:
+            yield from self._violation("max_length", lengths > rules.max_length, rows, lengths)
 
     def _images(self, files: Sequence[memoryview], rows: Rows) -> Iterator["Violation"]:
-        said = self._constraint
+        rules = self._constraint
         sizes = [image_facts(file)[1:] for file in files]
         least = [min(size, default=math.inf) for size in sizes]
         most = [max(size, default=-math.inf) for size in sizes]
         shown = [f"{size[0]} x {size[1]}" if size else "unknown" for size in sizes]
-        if said.minimum is not None:
-            yield from self._wrong("minimum", np.array(least) < said.minimum, rows, shown)
-        if said.maximum is not None:
-            yield from self._wrong("maximum", np.array(most) > said.maximum, rows, shown)
+        if rules.minimum is not None:
+            yield from self._violation("minimum", np.array(least) < rules.minimum, rows, shown)
+        if rules.maximum is not None:
+            yield from self._violation("maximum", np.array(most) > rules.maximum, rows, shown)
 
-    def _wrong(self, rule: str, is_wrong: Any, rows: Rows, values: Any) -> Iterator["Violation"]:
+    def _violation(
+        self, rule: str, is_wrong: Any, rows: Rows, values: Any
+    ) -> Iterator["Violation"]:
         wrong = np.flatnonzero(is_wrong)
         if len(wrong):
             first = int(wrong[0])
@@ -232,11 +229,6 @@ def check_declared(
 ) -> None:
     """Checks that constraints fit the features that they name.
 
-    Args:
-      constraints: The declared constraints, by feature name.
-      features: All features.
-      builder: The dataset's name.
-
     Raises:
       BuilderError: A feature does not exist, or does not support a constraint.
     """
@@ -266,7 +258,7 @@ def check_declared(
                 f"Classes: {leaf.classes or 'unknown number'}",
                 fix="declare the number of classes in its ClassLabel, at most 100,000",
             )
-        wrong = [one for one in constraint.allowed or () if not _may_be(one, leaf, form)]
+        wrong = [one for one in constraint.allowed or () if not _is_possible(one, leaf, form)]
         if wrong:
             raise BuilderError(
                 f"CONSTRAINTS of {builder!r} allows {wrong[0]!r} for {name!r}, which is not "
@@ -276,7 +268,7 @@ def check_declared(
             )
 
 
-def _may_be(value: object, leaf: Leaf, form: str) -> bool:
+def _is_possible(value: object, leaf: Leaf, form: str) -> bool:
     """Returns whether a value is possible for a feature."""
     if form == "bytes":
         return isinstance(value, (str, bytes))

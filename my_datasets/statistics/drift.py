@@ -102,10 +102,10 @@ def _distances(old: JsonObject, new: JsonObject, examples: tuple[int, int]) -> I
             distance = _largest_gap(one["percentiles"], other["percentiles"])
             texts = f"median {_middle(one):g}", f"median {_middle(other):g}"
             yield name, KOLMOGOROV_SMIRNOV, distance, _chance(*sizes), texts
-    shares = _Shares.in_(old), _Shares.in_(new)
+    shares = _Shares.of(old), _Shares.of(new)
     if shares[0] and shares[1]:
         value, distance = shares[0].farthest(shares[1])
-        described = shares[0].told(value), shares[1].told(value)
+        described = shares[0].describe(value), shares[1].describe(value)
         yield "values", SHARE, distance, _chance(*sizes), described
     for name in _ODD:
         of = examples if name == "missing" else (old["values"], new["values"])
@@ -144,20 +144,14 @@ def _middle(statistics: JsonObject) -> float:
 
 @dataclass(frozen=True)
 class _Shares:
-    """The relative frequency of values.
+    """The relative frequency of values."""
 
-    Attributes:
-      counts: The number of occurrences of each listed value.
-      rest: The maximum number of occurrences of any other value.
-      total: The total number of values.
-    """
-
-    counts: Mapping[str, int]
-    rest: int
-    total: int
+    counts: Mapping[str, int]  # the number of occurrences of each listed value
+    rest: int  # the maximum number of occurrences of any other value
+    total: int  # the total number of values
 
     @classmethod
-    def in_(cls, statistics: JsonObject) -> "_Shares | None":
+    def of(cls, statistics: JsonObject) -> "_Shares | None":
         """Returns the shares of a feature, or None if its statistics do not list them."""
         if "classes" in statistics:
             counts = statistics["classes"]
@@ -174,7 +168,7 @@ class _Shares:
         gaps = {value: self._gap(other, value) for value in {**self.counts, **other.counts}}
         return max(gaps.items(), key=lambda pair: (pair[1], pair[0]))
 
-    def told(self, value: str) -> str:
+    def describe(self, value: str) -> str:
         """Returns the share of a value, for messages."""
         is_known = value in self.counts or not self.rest
         return f"{value}: {'' if is_known else 'at most '}{self._most(value):.1%}"

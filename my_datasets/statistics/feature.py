@@ -12,10 +12,14 @@ from my_datasets.core.hash_sets import Hashes
 from my_datasets.metadata.features import Leaf
 from my_datasets.records.tf_example.columns import Bytes, Column, tensor_bytes
 from my_datasets.records.tf_example.encoding import Kind
-from my_datasets.statistics.distribution import Distribution
-from my_datasets.statistics.images import ImageStatistics
-from my_datasets.statistics.numbers import LabelStatistics, NumberStatistics, summary_of
-from my_datasets.statistics.texts import TextStatistics
+from my_datasets.statistics.sketches import Distribution
+from my_datasets.statistics.values import (
+    ImageStatistics,
+    LabelStatistics,
+    NumberStatistics,
+    TextStatistics,
+    summary_of,
+)
 
 # Approximate maximum number of values per example that go into the histogram.
 _VALUES = 1024
@@ -44,7 +48,7 @@ class FeatureStatistics:
     lengths: Distribution = field(default_factory=lambda: Distribution(whole=True))
 
     def __post_init__(self) -> None:
-        self.values = _of(self.leaf, self.expected)
+        self.values = _statistics_of(self.leaf, self.expected)
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -72,11 +76,11 @@ class FeatureStatistics:
             self.missing += int((counts == 0).sum())
         if self.has_lengths:
             given = counts[counts > 0] if self.leaf.is_optional else counts
-            self.lengths.add(given // self.each)
+            self.lengths.add(given // self.values_per_step)
         self._add(data, column, hashes)
 
     @property
-    def each(self) -> int:
+    def values_per_step(self) -> int:
         """The number of stored values per step of a sequence, or of the variable dimension."""
         if self.leaf.is_nested or self.leaf.encoding != "none" or self.leaf.form == "image":
             return 1
@@ -94,7 +98,7 @@ class FeatureStatistics:
             values: Array = column.values
             if self.leaf.dtype == "uint64":
                 values = values.view(np.uint64)
-            self.values.add(values, _every(values.size, len(column.counts)))
+            self.values.add(values, _histogram_step(values.size, len(column.counts)))
         elif column.starts is None or column.stops is None:
             return
         elif isinstance(self.values, TextStatistics):
@@ -108,7 +112,7 @@ class FeatureStatistics:
             else:
                 for file in files:
                     values = tensor(self.leaf, file)
-                    self.values.add(values, _every(values.size, 1))
+                    self.values.add(values, _histogram_step(values.size, 1))
 
     def merge(self, other: "FeatureStatistics") -> None:
         """Adds the statistics of the examples that follow these."""
@@ -148,7 +152,7 @@ def stored_kind(leaf: Leaf) -> Kind:
     return Kind.FLOAT if np.dtype(leaf.dtype).kind == "f" else Kind.INT64
 
 
-def _of(
+def _statistics_of(
     leaf: Leaf, expected: int
 ) -> NumberStatistics | LabelStatistics | TextStatistics | ImageStatistics:
     if leaf.form == "image":
@@ -160,7 +164,7 @@ def _of(
     return NumberStatistics(leaf.dtype)
 
 
-def _every(values: int, examples: int) -> int:
+def _histogram_step(values: int, examples: int) -> int:
     return max(1, values // (_VALUES * examples))
 
 

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeGuard
 
 from my_datasets.core.processes import is_out_of_memory
 from my_datasets.errors import (
@@ -110,14 +109,14 @@ def _translate(error: Exception, data_dir: Path) -> MyDatasetsError | None:
         )
     if any(_is_not_writable(link, data_dir) for link in chain):
         place = _existing(data_dir)
-        kind = "is not a directory" if not place.is_dir() else "cannot be written to"
+        kind = "cannot be written to" if place.is_dir() else "is not a directory"
         return DataDirNotWritableError(
             f"{place} {kind}, so {data_dir} cannot be created.",
             f"The error was: {error}",
             fix="choose another --data-dir, or change the permissions",
         )
-    missing = next((link for link in chain if _is_gone(link, data_dir)), None)
-    if missing is not None:
+    missing = next((link for link in chain if isinstance(link, FileNotFoundError)), None)
+    if missing is not None and _is_within(missing, data_dir):
         return DataDirError(
             f"{missing.filename} is gone: something removed it while {data_dir} was written.",
             fix="make sure that nothing else removes files there, then run the same again",
@@ -147,20 +146,18 @@ def _is_not_writable(error: BaseException, data_dir: Path) -> bool:
     if isinstance(error, OSError):
         if error.errno not in _NOT_WRITABLE or not isinstance(error.filename, str):
             return False
-        # An unreadable source file elsewhere is not the data directory's fault.
-        place, failed = Path(os.path.abspath(data_dir)), Path(os.path.abspath(error.filename))
-        return failed.is_relative_to(place.parent) or place.is_relative_to(failed)
+        failed = os.path.abspath(error.filename)
+        return _is_within(error, data_dir) or Path(os.path.abspath(data_dir)).is_relative_to(failed)
     return _tensorflow_error(error, "PermissionDeniedError", "FailedPreconditionError") and (
         os.fspath(data_dir.parent) in str(error)
     )
 
 
-def _is_gone(error: BaseException, data_dir: Path) -> TypeGuard[OSError]:
-    if not isinstance(error, FileNotFoundError) or not isinstance(error.filename, str):
-        return False
-    # A source file that is missing elsewhere is not the data directory's fault.
-    return Path(os.path.abspath(error.filename)).is_relative_to(
-        Path(os.path.abspath(data_dir)).parent
+def _is_within(error: OSError, data_dir: Path) -> bool:
+    # A source file that is unreadable or missing elsewhere is not the data directory's fault.
+    parent = Path(os.path.abspath(data_dir)).parent
+    return isinstance(error.filename, str) and (
+        Path(os.path.abspath(error.filename)).is_relative_to(parent)
     )
 
 

@@ -17,7 +17,7 @@ from etils import epath
 
 from my_datasets import resources
 from my_datasets.builders.base import Builder
-from my_datasets.building.batches import batches, with_keys
+from my_datasets.building.collector import batches, with_keys
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 

@@ -21,9 +21,8 @@ import my_datasets
 from my_datasets import errors
 from my_datasets.builders import remote_build
 from my_datasets.builders.remote_build import Destination
-from my_datasets.building.engines.beam.pipelines import buckets, run_files
-from my_datasets.building.engines.beam.runners import runners
-from my_datasets.building.engines.beam.workers import Surroundings
+from my_datasets.building.engines.beam import buckets, run_files, runners
+from my_datasets.building.engines.beam.workers import WorkerEnvironment
 from my_datasets.building.engines.beam.workspace import BucketWorkspace
 from my_datasets.building.options import BuildOptions
 from my_datasets.cli.main import cli
@@ -104,7 +103,7 @@ def test_beam_without_workers(url, expected):
 
 
 def test_workers_write_and_read_in_the_store(url, expected, dask_in_process, monkeypatch):
-    monkeypatch.setattr(run_files, "_HELD", 2e-5)
+    monkeypatch.setattr(run_files, "_BUFFER_SHARE", 2e-5)
     monkeypatch.setattr(buckets, "MOST_BYTES", 20_000)
     # Several pipelines, each of which reads a part of each run.
     monkeypatch.setattr(runners.Submission, "at_once", lambda self, memory: 70_000)
@@ -206,7 +205,7 @@ def test_a_bucket_that_is_not_there(s3_bucket, tmp_path, monkeypatch):
 def test_a_worker_that_cannot_use_the_bucket_is_told(s3_bucket):
     place = BucketWorkspace("s3://no-such-bucket-here/data", "a/w", "a/v")
     with pytest.raises(errors.BuildInterruptedError, match=r"A worker (cannot use|does not see) "):
-        Surroundings(place).check()
+        WorkerEnvironment(place).check()
 
 
 def test_nobody_sees_a_part_of_it(url, expected):

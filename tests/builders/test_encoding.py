@@ -22,7 +22,7 @@ from my_datasets import errors
 from my_datasets.builders.encode import media_columns
 from my_datasets.builders.encode.encoder import ExampleEncoder
 from my_datasets.builders.encode.scalar_columns import check_readable
-from my_datasets.building.batches import rough_size
+from my_datasets.building.collector import rough_size
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.units import InvalidValue
 from my_datasets.records import tfrecord

@@ -7,8 +7,8 @@ import pytest
 
 from my_datasets.catalog import plots
 from my_datasets.catalog.plots import Histogram
-from my_datasets.statistics.distribution import Distribution
-from my_datasets.statistics.numbers import summary_of
+from my_datasets.statistics.sketches import Distribution
+from my_datasets.statistics.values import summary_of
 from tests.catalog.markup import HOSTILE, require_harmless, svg
 
 

@@ -13,9 +13,9 @@ from my_datasets.comparison.example_changes import SplitDiff
 from my_datasets.core.issue import Issue, Severity
 from my_datasets.core.version import Bump, ChangeKind, VersionChange, VersionNumber
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.statistics.distribution import Distribution
 from my_datasets.statistics.drift import drifted
-from my_datasets.statistics.numbers import summary_of
+from my_datasets.statistics.sketches import Distribution
+from my_datasets.statistics.values import summary_of
 from my_datasets.verification.verifier import Level, Report
 from tests.building.engines.builds import build
 from tests.catalog.markup import HOSTILE, require_harmless

@@ -10,8 +10,7 @@ import threading
 import numpy as np
 import pytest
 
-from my_datasets.downloads.diagnosis import Expected
-from my_datasets.downloads.fetching import DownloadRetry, exclusive_download, fetch
+from my_datasets.downloads import DownloadRetry, Expected, exclusive_download, fetch
 from my_datasets.errors import ChecksumError, DownloadError
 from tests.waiting import until
 

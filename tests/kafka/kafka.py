@@ -14,7 +14,7 @@ import confluent_kafka
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from my_datasets.building.engines.beam.runners.tied_process import command_for
+from my_datasets.building.engines.beam.tied_process import command_for
 from tests import programs
 from tests.conftest import ROOT
 

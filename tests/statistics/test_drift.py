@@ -6,8 +6,7 @@ from scipy import stats
 
 from my_datasets.records.tf_example.columns import PADDING
 from my_datasets.statistics import drift
-from my_datasets.statistics.numbers import NumberStatistics
-from my_datasets.statistics.texts import TextStatistics
+from my_datasets.statistics.values import NumberStatistics, TextStatistics
 
 
 def of(**features):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from my_datasets.building import planning
+from my_datasets.building import shards
 from my_datasets.building.collector import Collector, SplitRules, States
 from my_datasets.building.engines import process_pool, shard_writing
 from my_datasets.building.engines.process_pool import Link
@@ -28,7 +28,7 @@ from my_datasets.core.logs import get_logger
 
 # The part of a worker's memory for records that wait to be written as a run. The rest is for the
 # current batch, for the copy of a portion, and for what Python and Arrow keep.
-_HELD = 0.4
+_BUFFER_SHARE = 0.4
 # Seconds between a worker's signs of life while a unit's examples come slowly.
 _SIGN_OF_LIFE = 1.0
 
@@ -50,44 +50,38 @@ class _UnitWorker:
     def __init__(self, link: Link, job: Job, options: BuildOptions, directory: Path) -> None:
         self._link = link
         self._job = job
-        self._gather = functools.partial(_collector, job, options, directory, self._on_run)
+        self._collector = functools.partial(
+            _collector, job, options, directory, lambda *run: link.send(("run", *run))
+        )
         self._collectors: dict[int, Collector] = {}
 
-    def handle(self, task: _UnitTask) -> int:
+    def handle(self, task: _UnitTask) -> None:
         for split in [split for split in self._collectors if split != task.split]:
             self._collectors.pop(split).flush()
         if task.split not in self._collectors:
-            self._collectors[task.split] = self._gather(task.split)
+            self._collectors[task.split] = self._collector(task.split)
         item = self._job.inputs[task.split]
-        count = 0
+        examples = self._with_signs_of_life(_examples(item, task.unit))
+        between = functools.partial(self._send_progress, item.name)
+        collector = self._collectors[task.split]
+        collector.generate(task.unit, item.unit_name(task.unit), examples, between)
 
-        def between(examples: int, size: int) -> None:
-            nonlocal count
-            count += examples
-            self._link.check()
-            self._link.tell(("progress", item.name, examples, size))
+    def _send_progress(self, split: str, examples: int, size: int) -> None:
+        self._link.check()
+        self._link.send(("progress", split, examples, size))
 
-        self._collectors[task.split].generate(
-            task.unit, item.unit_name(task.unit), self._alive(_examples(item, task.unit)), between
-        )
-        return count
-
-    def _alive(self, examples: Iterator[Pair]) -> Iterator[Pair]:
+    def _with_signs_of_life(self, examples: Iterator[Pair]) -> Iterator[Pair]:
         """Sends a sign of life about once a second, however slowly the examples come."""
         reported_at = time.monotonic()
         for pair in examples:
             if time.monotonic() - reported_at >= _SIGN_OF_LIFE:
                 reported_at = time.monotonic()
-                self._link.check()
-                self._link.tell(("progress", "", 0, 0))
+                self._send_progress("", 0, 0)
             yield pair
 
     def finish(self) -> None:
         for collector in self._collectors.values():
             collector.flush()
-
-    def _on_run(self, split: str, run: Run | None, states: States) -> None:
-        self._link.tell(("run", split, run, states))
 
 
 def _collector(
@@ -97,16 +91,16 @@ def _collector(
     on_run: Callable[[str, Run | None, States], None],
     split: int,
     *,
-    holders: int | None = None,
+    processes: int | None = None,
 ) -> Collector:
     name = job.inputs[split].name
     rules = SplitRules(
         name, ordered=job.ordered, quarantine=options.on_error == "quarantine",
         limit=job.max_examples,
     )  # fmt: skip
-    share = options.memory / (holders or options.worker_count)
+    capacity = int(options.memory / (processes or options.worker_count) * _BUFFER_SHARE)
     report = functools.partial(on_run, name)
-    return Collector(directory, rules, job.encoder, int(share * _HELD), report)
+    return Collector(directory, rules, job.encoder, capacity, report)
 
 
 def generate(job: Job, options: BuildOptions, journal: Journal, meter: Meter) -> None:
@@ -114,10 +108,8 @@ def generate(job: Job, options: BuildOptions, journal: Journal, meter: Meter) ->
     tasks: list[_UnitTask] = []
     plain: list[int] = []
     for number, item in enumerate(job.inputs):
-        state = journal.split(item.name)
-        units = range(len(item.units.items))
-        left = [unit for unit in units if not state.is_complete(unit)]
-        meter.progress.units_done += len(units) - len(left)
+        left = item.units_left(journal.split(item.name).units)
+        meter.progress.units_done += len(item.units.items) - len(left)
         if item.is_plain:
             plain += [number] if left else []
         else:
@@ -131,22 +123,24 @@ def generate(job: Job, options: BuildOptions, journal: Journal, meter: Meter) ->
 def _generate_units(
     tasks: Sequence[_UnitTask], job: Job, options: BuildOptions, journal: Journal, meter: Meter
 ) -> None:
-    if not tasks:
-        return
     if options.worker_count == 1 or not process_pool.available():
         for split, some in itertools.groupby(tasks, lambda task: task.split):
             _generate_in_process(job, split, [task.unit for task in some], options, journal, meter)
         return
 
-    def describe(task: _UnitTask) -> str:
-        return f"unit {job.inputs[task.split].unit_name(task.unit)}"
+    def on_message(message: _Message) -> None:
+        if message[0] == "run":
+            journal.add_run(*message[1:])
+        else:
+            _, split, count, size = message
+            meter.add(split or meter.progress.split, count, size)
 
     results = process_pool.run(
         tasks,
         options.worker_count,
         lambda link: _UnitWorker(link, job, options, journal.directory),
-        functools.partial(_on_message, journal=journal, meter=meter),
-        describe=describe,
+        on_message,
+        describe=lambda task: f"unit {job.inputs[task.split].unit_name(task.unit)}",
         timeout=options.unit_timeout,
     )
     for _ in results:
@@ -159,14 +153,6 @@ def _examples(item: SplitInput, unit: int) -> Iterator[Pair]:
     return examples_of(item.name, item.unit_name(unit), units.generate, units.items[unit])
 
 
-def _on_message(message: _Message, journal: Journal, meter: Meter) -> None:
-    if message[0] == "run":
-        journal.add_run(*message[1:])
-    else:
-        _, split, count, size = message
-        meter.add(split or meter.progress.split, count, size)
-
-
 def _generate_in_process(
     job: Job,
     split: int,
@@ -177,11 +163,8 @@ def _generate_in_process(
 ) -> None:
     """Runs units of a split in this process: a plain generator may rely on it."""
     item = job.inputs[split]
-    collector = _collector(job, options, journal.directory, journal.add_run, split, holders=1)
-
-    def between(count: int, size: int) -> None:
-        meter.add(item.name, count, size)
-
+    collector = _collector(job, options, journal.directory, journal.add_run, split, processes=1)
+    between = functools.partial(meter.add, item.name)
     threads = options.worker_count if item.is_plain else 1
     try:
         for unit in units:
@@ -221,7 +204,7 @@ def build(job: Job, options: BuildOptions, journal: Journal, target: Path) -> li
     _warn_of_large_inputs(job, journal)
     generate(job, options, journal, meter)
     meter.begin("sorting")
-    plans = [planning.planned(job, item, journal, options) for item in job.inputs]
+    plans = [shards.planned(job, item, journal, options) for item in job.inputs]
     return shard_writing.write(job, plans, options, journal, target, meter)
 
 
@@ -232,11 +215,9 @@ def _warn_of_large_inputs(job: Job, journal: Journal) -> None:
     """
     need = 0
     for item in job.inputs if job.max_examples is None else ():
-        state = journal.split(item.name)
-        for number, unit in enumerate(item.units.items):
-            if state.is_complete(number) or not isinstance(unit, (str, os.PathLike)):
-                continue
-            if "://" not in os.fspath(unit):
+        for number in item.units_left(journal.split(item.name).units):
+            unit = item.units.items[number]
+            if isinstance(unit, (str, os.PathLike)) and "://" not in os.fspath(unit):
                 with contextlib.suppress(OSError, ValueError):
                     path = Path(unit)
                     need += path.stat().st_size if path.is_file() else 0

@@ -87,7 +87,7 @@ class Link:
         self._connection = connection
         self._stop = stop
 
-    def tell(self, message: object) -> None:
+    def send(self, message: object) -> None:
         """Sends a message, which is also a sign of life."""
         self._connection.send(("message", message))
 
@@ -97,21 +97,16 @@ class Link:
             raise Stopped
 
 
-def work(
+def _work(
     connection: Connection,
     inherited: list[Connection],
     tasks: Sequence[_Task],
     make: Callable[[Link], Handler[_Task, object]],
     stop: Flag,
 ) -> None:
-    """Runs a worker: a target of `multiprocessing.Process`.
+    """Runs a worker, whose parent sends the index of each task, and None at the end.
 
-    Args:
-      connection: To the building process, which sends the index of each task, and None at the end.
-      inherited: Connections of other workers that the fork has copied.
-      tasks: The tasks.
-      make: Makes the handler.
-      stop: Set when workers must stop.
+    `inherited` are the connections of other workers that the fork has copied.
     """
     parent = os.getppid()
     with contextlib.suppress(OSError, AttributeError):
@@ -232,15 +227,15 @@ def run(
         for _ in range(min(workers, len(tasks))):
             ours, theirs = context.Pipe()
             process = context.Process(
-                target=work, args=(theirs, [*crew, ours], tasks, make, stop), daemon=False
+                target=_work, args=(theirs, [*crew, ours], tasks, make, stop), daemon=False
             )
             process.start()
             theirs.close()
             crew[ours] = _Worker(process)
-        yield from _lead(tasks, crew, on_message, describe, timeout)
+        yield from _run_tasks(tasks, crew, on_message, describe, timeout)
     except BaseException:
         stop.set()
-        _dismiss(crew, on_message)
+        _drain(crew, on_message)
         raise
     finally:
         for connection, worker in crew.items():
@@ -257,18 +252,27 @@ class _Worker:
         self.task: int | None = None
         self.alive_at = time.monotonic()
 
+    def assign(self, connection: Connection, task: int | None) -> None:
+        self.task = task
+        self.alive_at = time.monotonic()
+        with contextlib.suppress(OSError):  # a dead worker is detected when it is read from
+            connection.send(task)
 
-def _lead(
+    def where(self, tasks: Sequence[_Task], describe: Callable[[_Task], str]) -> str:
+        return f"It was at {'its last run' if self.task is None else describe(tasks[self.task])}"
+
+
+def _run_tasks(
     tasks: Sequence[_Task],
     crew: dict[Connection, _Worker],
     on_message: Callable[[_Message], None],
     describe: Callable[[_Task], str],
     timeout: float | None,
 ) -> Iterator[tuple[_Task, _Result]]:
-    left = list(range(len(tasks)))[::-1]
+    left = iter(range(len(tasks)))
     active = dict(crew)
     for connection, worker in active.items():
-        _assign(connection, worker, left)
+        worker.assign(connection, next(left, None))
     while active:
         for connection in _ready(active, 0.5):
             worker = active[connection]
@@ -277,19 +281,29 @@ def _lead(
                 kind, content = connection.recv()
             except (EOFError, OSError):
                 worker.process.join(timeout=_GRACE)
-                raise _died(worker, tasks, describe) from None
+                raise _died(worker.process.exitcode, worker.where(tasks, describe)) from None
             if kind == "message":
                 on_message(content)
             elif kind == "failed":
                 del active[connection]
-                raise _revived(*content)
+                raise _received_error(*content)
             elif kind == "finished":
                 del active[connection]
             else:
                 task, result = content
-                _assign(connection, worker, left)
+                worker.assign(connection, next(left, None))
                 yield tasks[task], result
-        _check_hanging(active, tasks, describe, timeout)
+        for worker in active.values():
+            silent = time.monotonic() - worker.alive_at
+            if timeout is not None and silent > timeout:
+                worker.process.kill()
+                raise BuildInterruptedError(
+                    f"A worker did not answer for {silent:.0f} seconds, and was stopped.",
+                    worker.where(tasks, describe),
+                    "What was finished is kept.",
+                    fix="find out what blocks there, or raise unit_timeout; the same command "
+                    "resumes the build",
+                )
 
 
 def _ready(active: dict[Connection, _Worker], timeout: float) -> list[Connection]:
@@ -299,59 +313,27 @@ def _ready(active: dict[Connection, _Worker], timeout: float) -> list[Connection
     """
     ends = {worker.process.sentinel: connection for connection, worker in active.items()}
     ready = wait([*active, *ends], timeout)
-    said = [connection for connection in active if connection in ready]
-    silent = [connection for end, connection in ends.items() if end in ready]
-    for connection in silent:
-        if connection not in said and not connection.poll():
+    found = [connection for connection in active if connection in ready]
+    dead = [connection for end, connection in ends.items() if end in ready]
+    for connection in dead:
+        if connection not in found and not connection.poll():
             connection.close()
-            said.append(connection)
-    return said
+            found.append(connection)
+    return found
 
 
-def _assign(connection: Connection, worker: _Worker, left: list[int]) -> None:
-    worker.task = left.pop() if left else None
-    worker.alive_at = time.monotonic()
-    with contextlib.suppress(OSError):  # `_lead` detects a dead worker when it reads from it
-        connection.send(worker.task)
-
-
-def _check_hanging(
-    active: dict[Connection, _Worker],
-    tasks: Sequence[_Task],
-    describe: Callable[[_Task], str],
-    timeout: float | None,
-) -> None:
-    for worker in active.values():
-        silent = time.monotonic() - worker.alive_at
-        if timeout is not None and silent > timeout:
-            worker.process.kill()
-            what = describe(tasks[worker.task]) if worker.task is not None else "its last run"
-            raise BuildInterruptedError(
-                f"A worker did not answer for {silent:.0f} seconds, and was stopped.",
-                f"It was at {what}",
-                "What was finished is kept.",
-                fix="find out what blocks there, or raise unit_timeout; the same command "
-                "resumes the build",
-            )
-
-
-def _died(
-    worker: _Worker, tasks: Sequence[_Task], describe: Callable[[_Task], str]
-) -> BuildInterruptedError:
-    code = worker.process.exitcode
+def _died(code: int | None, where: str) -> BuildInterruptedError:
     how = f"by signal {-code}" if code is not None and code < 0 else f"with exit code {code}"
-    what = describe(tasks[worker.task]) if worker.task is not None else "its last run"
-    killed = code is not None and code == -signal.SIGKILL
     return BuildInterruptedError(
         f"A worker process ended {how}.",
-        f"It was at {what}",
-        "The system may have killed it because memory ran out." if killed else "",
+        where,
+        "The system may have killed it because memory ran out." if code == -signal.SIGKILL else "",
         "What was finished is kept.",
         fix="run the same again to resume; lower --max-memory or --workers if memory is short",
     )
 
 
-def _dismiss(crew: dict[Connection, _Worker], on_message: Callable[[_Message], None]) -> None:
+def _drain(crew: dict[Connection, _Worker], on_message: Callable[[_Message], None]) -> None:
     """Waits a while for workers to write what they buffered, and handles their messages."""
     deadline = time.monotonic() + _GRACE
     # Includes workers that have ended: their last messages may still be in the pipe.
@@ -374,7 +356,7 @@ def _dismiss(crew: dict[Connection, _Worker], on_message: Callable[[_Message], N
         worker.process.kill()
 
 
-def _revived(pickled: bytes | None, text: str, lines: str) -> BaseException:
+def _received_error(pickled: bytes | None, text: str, lines: str) -> BaseException:
     error: BaseException = (
         pickle.loads(pickled) if pickled else RuntimeError(text)  # noqa: S301 - from our own child
     )

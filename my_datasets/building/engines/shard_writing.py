@@ -8,7 +8,7 @@ import hashlib
 import itertools
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -23,7 +23,8 @@ from my_datasets.building.options import BuildOptions, Job, SplitResult, WriteSh
 from my_datasets.building.progress import Meter
 from my_datasets.building.runs import Columns
 from my_datasets.building.shards import ShardPlan
-from my_datasets.building.units import SplitInput
+from my_datasets.building.units import SplitInput, UnitState
+from my_datasets.core.json_types import Json
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import BuilderError, LostExamplesError
 from my_datasets.metadata import sidecars
@@ -65,10 +66,15 @@ def write_shard(
     name = path.name
     keys = [np.zeros((0, 2), np.uint64)]
     if write_shard is not None:
-        shard = _by_library(path, count, records, write_shard, keys)
+        write_shard(path, _unframed(records, keys))
+        with path.open("rb") as written:
+            os.fsync(written.fileno())
+            sha256 = hashlib.file_digest(written, "sha256").hexdigest()
+        checksum, size = tfrecord.of_file(path)
+        shard = FinishedShard(name, count, size, checksum, sha256)
         return shard, None, np.concatenate(keys)
     ends = [np.zeros(1, np.uint64)]
-    written = 0
+    num_written = 0
     whole = hashlib.sha256()
     with tfrecord.writing(path, to_be_synced=True) as file:
         for data, columns in records:
@@ -76,15 +82,15 @@ def write_shard(
             whole.update(data.data)
             ends.append(ends[-1][-1] + np.cumsum(columns["size"], dtype=np.uint64))
             keys.append(_keys(columns))
-            written += len(columns["size"])
+            num_written += len(columns["size"])
         file.sync()
-    if written != count or file.size != int(ends[-1][-1]):
+    if num_written != count or file.size != int(ends[-1][-1]):
         raise LostExamplesError(
             f"The shard {name} does not add up.",
-            f"Expected: {count:,} records; written: {written:,}",
+            f"Expected: {count:,} records; written: {num_written:,}",
             fix="build with --restart; if it fails again, please report it",
         )
-    shard = FinishedShard(name, written, file.size, file.checksum, whole.hexdigest())
+    shard = FinishedShard(name, count, file.size, file.checksum, whole.hexdigest())
     return shard, np.concatenate(ends), np.concatenate(keys)
 
 
@@ -93,11 +99,8 @@ def with_sidecars(
 ) -> FinishedShard:
     """Writes and syncs a shard's sidecar files, and returns the shard with them.
 
-    Args:
-      shard: The shard.
-      path: Its file; nothing else is in its folder.
-      offsets: The offsets of its records, shape [n + 1]; None if it is no TFRecord file.
-      keys: The hashes of its keys, shape [n, 2]; None to leave them out.
+    Nothing else is in the folder of `path`. `offsets` are those of a TFRecord file's records, shape
+    [n + 1]; `keys` are the hashes of their keys, shape [n, 2]. Either is None to leave it out.
     """
     if offsets is not None:
         index.write(path, offsets)
@@ -118,18 +121,6 @@ def beside(path: Path) -> tuple[Path, ...]:
 
 def _keys(columns: Columns) -> Keys:
     return np.stack([columns["high"], columns["low"]], axis=1).astype(np.uint64, copy=False)
-
-
-def _by_library(
-    path: Path, count: int, records: Records, write_shard: WriteShard, keys: list[Keys]
-) -> FinishedShard:
-    write_shard(path, _unframed(records, keys))
-    with path.open("rb") as written:
-        os.fsync(written.fileno())
-    found, size = tfrecord.of_file(path)
-    with path.open("rb") as written:
-        whole = hashlib.file_digest(written, "sha256").hexdigest()
-    return FinishedShard(path.name, count, size, found, whole)
 
 
 def _unframed(records: Records, keys: list[Keys]) -> Iterator[tuple[int, bytes]]:
@@ -200,16 +191,20 @@ def write(
         for i, (begin, end) in enumerate(itertools.pairwise(edges)):
             tasks.append(_ShardTask(job.shard_name(item.name, i, count), number, begin, end))
     left = [task for task in tasks if journal.intact_shard(task.name) is None]
-    disk_space.require(
-        sum(_size(task, plans) for task in left), journal.directory, "The shards take"
-    )
+    need = 0.0
+    for task in left:
+        plan = plans[task.plan]
+        record = plan.num_bytes / plan.num_examples + tfrecord.OVERHEAD
+        need += record * (task.end - task.begin)
+    disk_space.require(int(need), journal.directory, "The shards take")
     for task, shard in _written(left, job, plans, options, journal, total):
         journal.add_shard(shard)
         meter.add(job.inputs[task.plan].name, 0, shard.bytes)
-    results = [
-        _result(item, plan, [one.name for one in tasks if one.plan == number], journal)
-        for number, (item, plan) in enumerate(zip(job.inputs, plans, strict=True))
-    ]
+    results = []
+    for number, (item, plan) in enumerate(zip(job.inputs, plans, strict=True)):
+        finished = [journal.shards[task.name] for task in tasks if task.plan == number]
+        units = journal.split(item.name).units
+        results.append(split_result(item.name, finished, plan.num_bytes, units, {}))
     journal.place_shards([task.name for task in tasks], target)
     report_quarantine(results, target)
     sync_directory(target)
@@ -231,25 +226,17 @@ def number_of_shards(job: Job, item: SplitInput, num_bytes: int, num_examples: i
     return count
 
 
-def _result(
-    item: SplitInput, plan: ShardPlan, names: Sequence[str], journal: Journal
+def split_result(
+    split: str,
+    shards: Sequence[FinishedShard],
+    num_bytes: int,
+    units: Mapping[int, UnitState],
+    sidecars: Mapping[str, Json],
 ) -> SplitResult:
-    """Returns the result for a split whose shards are all in the work directory."""
-    quarantined = [
-        entry
-        for _, unit in sorted(journal.split(item.name).units.items())
-        for entry in unit.quarantined
-    ]
-    some = [journal.shards[name] for name in names]
-    shards = tuple(ShardContent(one.name, one.bytes, one.count, one.sha256) for one in some)
-    return SplitResult(item.name, shards, plan.num_bytes, quarantined)
-
-
-def _size(task: _ShardTask, plans: Sequence[ShardPlan]) -> int:
-    """Returns the approximate size of a shard in bytes."""
-    plan = plans[task.plan]
-    record = plan.num_bytes / plan.num_examples + tfrecord.OVERHEAD
-    return int(record * (task.end - task.begin))
+    """Returns the result for a split whose shards are all written."""
+    contents = tuple(ShardContent(one.name, one.bytes, one.count, one.sha256) for one in shards)
+    quarantined = [entry for _, unit in sorted(units.items()) for entry in unit.quarantined]
+    return SplitResult(split, contents, num_bytes, quarantined, sidecars)
 
 
 def _written(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from my_datasets.building.engines.beam.runners.tied_process import command_for
+from my_datasets.building.engines.beam.tied_process import command_for
 from tests.building.engines import dask_processes, toys
 from tests.building.engines.builds import build, hashes
 from tests.conftest import ROOT
@@ -40,7 +40,7 @@ def dask_in_process(monkeypatch):
 
     from my_datasets.building.engines.beam import workspace
 
-    monkeypatch.setattr(workspace, "_LATE", 5.0)
+    monkeypatch.setattr(workspace, "_VISIBILITY_DELAY", 5.0)
 
     with distributed.LocalCluster(
         n_workers=2, threads_per_worker=1, processes=False, dashboard_address=None

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from my_datasets.building.engines.beam.runners.tied_process import command_for
+from my_datasets.building.engines.beam.tied_process import command_for
 from tests.conftest import ROOT
 from tests.waiting import until
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from my_datasets.building.engines.beam.runners.tied_process import command_for
+from my_datasets.building.engines.beam.tied_process import command_for
 
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"

@@ -13,8 +13,7 @@ from apache_beam.options.pipeline_options import PipelineOptions
 
 import my_datasets
 from my_datasets import errors
-from my_datasets.building.engines.beam.pipelines import buckets, run_files
-from my_datasets.building.engines.beam.runners import runners
+from my_datasets.building.engines.beam import buckets, run_files, runners
 from my_datasets.records import index
 from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import THREE_SHARDS, build, hashes, records, shards
@@ -26,7 +25,7 @@ pytestmark = pytest.mark.integration
 @pytest.fixture
 def small(monkeypatch):
     """Many runs, buckets, blocks and pipelines of a few kilobytes each."""
-    monkeypatch.setattr(run_files, "_HELD", 2e-5)
+    monkeypatch.setattr(run_files, "_BUFFER_SHARE", 2e-5)
     monkeypatch.setattr(buckets, "MOST_BYTES", 20_000)
     monkeypatch.setattr(buckets, "BLOCK_BYTES", 3_000)
     monkeypatch.setattr(runners.Submission, "at_once", lambda self, memory: 70_000)

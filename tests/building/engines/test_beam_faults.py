@@ -17,9 +17,8 @@ import pytest
 
 from my_datasets import errors
 from my_datasets.building.engines import shard_writing
-from my_datasets.building.engines.beam.pipelines import buckets, run_files, sorting, write_stage
-from my_datasets.building.engines.beam.runners import runners
-from my_datasets.building.engines.beam.runners.dask_runner import Cluster
+from my_datasets.building.engines.beam import buckets, run_files, runners, sorting, writing
+from my_datasets.building.engines.beam.dask_runner import Cluster
 from tests.building.engines import toys
 from tests.building.engines.builds import build, hashes, kill, records, run_apart, shards
 from tests.building.engines.dask_processes import wait_for_files
@@ -50,7 +49,7 @@ class Slow(toys._Toy, skip_registration=True):
 @pytest.fixture
 def small(monkeypatch):
     """Many files, so that a kill hits the one or the other."""
-    monkeypatch.setattr(run_files, "_HELD", 2e-5)
+    monkeypatch.setattr(run_files, "_BUFFER_SHARE", 2e-5)
     monkeypatch.setattr(buckets, "MOST_BYTES", 20_000)
     monkeypatch.setattr(runners.Submission, "at_once", lambda self, memory: 70_000)
 
@@ -86,21 +85,21 @@ def test_what_was_finished_before_a_kill_is_not_done_again(reference, tmp_path, 
     before = {path.name for path in work.glob("*/generated/train/*.run")}
     assert before
     done_again = []
-    original = run_files.Gatherer.begins
+    original = run_files.BundleEncoder.begins
 
-    def noted(gatherer, unit):
+    def noted(bundle_encoder, unit):
         done_again.append(unit)
-        return original(gatherer, unit)
+        return original(bundle_encoder, unit)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_files.Gatherer, "begins", noted)
+        patch.setattr(run_files.BundleEncoder, "begins", noted)
         assert hashes(build(toys.InUnits, tmp_path, engine="beam")) == reference
     assert len(done_again) < toys.UNITS + 1
 
 
 @pytest.mark.parametrize("stage", ["sorting", "writing"])
 def test_a_later_stage_goes_on_where_it_failed(reference, tmp_path, small, monkeypatch, stage):
-    kind = sorting.SortBucket if stage == "sorting" else write_stage.WriteShards
+    kind = sorting.SortBucket if stage == "sorting" else writing.WriteShards
     original, done = kind.process, []
 
     def failing(self, element):

@@ -10,10 +10,8 @@ import pytest
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner, execution
 
 from my_datasets import errors
-from my_datasets.building.engines.beam import build_files
-from my_datasets.building.engines.beam.pipelines import buckets, generating, run_files
-from my_datasets.building.engines.beam.pipelines.run_files import ChecksumTotals
-from my_datasets.building.engines.beam.runners import runners
+from my_datasets.building.engines.beam import buckets, build_files, generating, run_files, runners
+from my_datasets.building.engines.beam.run_files import ChecksumTotals
 from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import build, hashes
 
@@ -23,7 +21,7 @@ pytestmark = pytest.mark.faults
 @pytest.fixture(autouse=True)
 def small(monkeypatch):
     monkeypatch.setattr(toys._Toy, "rows", 40)
-    monkeypatch.setattr(run_files, "_HELD", 2e-6)
+    monkeypatch.setattr(run_files, "_BUFFER_SHARE", 2e-6)
     monkeypatch.setattr(buckets, "MOST_BYTES", 3_000)
     monkeypatch.setattr(buckets, "BLOCK_BYTES", 1_000)
     logging.disable(logging.ERROR)  # Beam's own, of each failure that is wanted here
@@ -190,10 +188,10 @@ def test_modes_that_lose_examples_are_refused(tmp_path, options):
 
 def test_what_other_machines_have_written_may_be_seen_late(tmp_path, monkeypatch, dask_in_process):
     """As on NFS: reports that are there are not seen at first, in each stage."""
-    from my_datasets.building.engines.beam.pipelines import sorting, write_stage
+    from my_datasets.building.engines.beam import sorting, writing
 
     expected = hashes(build(toys.InUnits, tmp_path / "expected", workers=1))
-    for name, kind in (("part", sorting.SortedBucket), ("shard", write_stage.WrittenShard)):
+    for name, kind in (("part", sorting.SortedBucket), ("shard", writing.WrittenShard)):
         original, seen = kind.of, []
 
         def late(*said, original=original, seen=seen):

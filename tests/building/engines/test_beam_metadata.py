@@ -21,8 +21,8 @@ from tensorflow_datasets.datasets.nsynth import nsynth_dataset_builder as nsynth
 import my_datasets
 from my_datasets import errors
 from my_datasets.builders.on_beam import BeamMetadata
+from my_datasets.building.engines.beam import generating, sorting
 from my_datasets.building.engines.beam.build_files import BuildFiles
-from my_datasets.building.engines.beam.pipelines import generate_stage, sort_stage
 from my_datasets.building.engines.beam.workspace import SharedDirectory
 from tests.building.engines.builds import build, hashes
 
@@ -196,7 +196,7 @@ def stop(*_: Any) -> None:
 @pytest.mark.parametrize("cls", [Summed, SummedOfPipeline, SummedBesideUnits])
 @pytest.mark.parametrize(
     ("module", "function"),
-    [(sort_stage, "sort"), (generate_stage, "commit_metadata")],
+    [(sorting, "sort"), (generating, "commit_metadata")],
     ids=["after the pipeline", "before the metadata are complete"],
 )
 def test_metadata_of_a_build_that_was_interrupted_are_there(tmp_path, cls, module, function):
@@ -215,12 +215,12 @@ def test_metadata_of_a_build_that_was_interrupted_are_there(tmp_path, cls, modul
 @pytest.mark.parametrize("cls", [Summed, SummedOfPipeline])
 def test_a_split_that_is_made_again_keeps_the_metadata_of_the_others(tmp_path, cls, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(sort_stage, "sort", stop)
+        patch.setattr(sorting, "sort", stop)
         with pytest.raises(Stop):
             build(cls, tmp_path)
-    original = generate_stage._is_left
+    original = generating._is_left
     again = lambda driver, item: item.name == "test" or original(driver, item)  # noqa: E731
-    monkeypatch.setattr(generate_stage, "_is_left", again)
+    monkeypatch.setattr(generating, "_is_left", again)
     assert sums(build(cls, tmp_path)) == SUMS
 
 
@@ -261,12 +261,12 @@ def test_metadata_that_no_worker_wrote_are_missed(tmp_path):
     work.place.begin()
     with beam.Pipeline(runner=FnApiRunner()) as pipeline:
         lists = pipeline | beam.Create([[30]])
-        generate_stage.add_metadata(work, {"rows": lists})
+        generating.add_metadata(work, {"rows": lists})
     with pytest.raises(errors.LostExamplesError, match="ended without the metadata 'mean'"):
-        generate_stage.commit_metadata(work, ["rows", "mean"])
-    assert generate_stage.read_metadata(work) is None
-    generate_stage.commit_metadata(work, ["rows"])
-    assert generate_stage.read_metadata(work) == {"rows": 30}
+        generating.commit_metadata(work, ["rows", "mean"])
+    assert generating.read_metadata(work) is None
+    generating.commit_metadata(work, ["rows"])
+    assert generating.read_metadata(work) == {"rows": 30}
 
 
 class SavedOnce(tfds.core.MetadataDict):

@@ -16,9 +16,8 @@ from apache_beam.options.pipeline_options import DebugOptions, PipelineOptions
 from apache_beam.portability.api import beam_fn_api_pb2, beam_fn_api_pb2_grpc
 
 from my_datasets import errors
-from my_datasets.building.engines.beam import build_files, workers
-from my_datasets.building.engines.beam.runners import preflight
-from my_datasets.building.engines.beam.runners.runners import Submission
+from my_datasets.building.engines.beam import build_files, preflight, workers
+from my_datasets.building.engines.beam.runners import Submission
 from my_datasets.building.engines.beam.workspace import SharedDirectory
 from tests.building.engines import beam_toys, toys
 from tests.building.engines.builds import build, hashes
@@ -306,7 +305,7 @@ def test_a_command_of_workers_that_is_none_is_refused(tmp_path):
 
 
 def test_a_scheduler_that_is_not_there_is_told_within_seconds(tmp_path, monkeypatch):
-    from my_datasets.building.engines.beam.runners import dask_runner
+    from my_datasets.building.engines.beam import dask_runner
 
     monkeypatch.setattr(dask_runner, "_TIMEOUT", 2)
     options = {"runner": "dask", "dask_client_address": "tcp://127.0.0.1:1"}
@@ -327,10 +326,10 @@ def test_a_scheduler_that_is_not_there_is_told_within_seconds(tmp_path, monkeypa
 def test_what_a_worker_lacks_is_told(tmp_path, monkeypatch, changed, said):
     (tmp_path / "reads_a_file.py").write_text("open('/nonexistent/words')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
-    wanted = workers.Surroundings(**{"place": SharedDirectory(tmp_path), **changed})
+    wanted = workers.WorkerEnvironment(**{"place": SharedDirectory(tmp_path), **changed})
     with pytest.raises(errors.BuildInterruptedError, match=said):
         wanted.check()
-    assert workers.Surroundings(SharedDirectory(tmp_path), ("json",)).check()
+    assert workers.WorkerEnvironment(SharedDirectory(tmp_path), ("json",)).check()
 
 
 def test_workers_without_the_builder_are_told_before_anything_is_generated(

@@ -25,7 +25,7 @@ def test_a_killed_build_goes_on_where_it_was(reference, tmp_path, steer, monkeyp
     steer(partial(toys.stop_here, file=marker, how="kill"))
 
     # Runs of a few kilobytes: what was finished is kept, whichever worker finished it.
-    monkeypatch.setattr(local, "_HELD", 1e-6)
+    monkeypatch.setattr(local, "_BUFFER_SHARE", 1e-6)
     with pytest.raises(errors.BuildInterruptedError, match=r"by signal 9\.\n  It was at unit 3"):
         build(toys.InUnits, tmp_path, workers=2)
     assert not (tmp_path / "toy_engine/1.0.0").exists()

@@ -9,7 +9,7 @@ import textwrap
 import psutil
 import pytest
 
-from my_datasets.building.engines.beam.runners import tied_process
+from my_datasets.building.engines.beam import tied_process
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.integration
@@ -100,7 +100,7 @@ def test_a_job_server_ends_with_the_build(tmp_path, killed):
     process, said = _started(
         """
         import signal, sys
-        from my_datasets.building.engines.beam.runners.runners import Submission
+        from my_datasets.building.engines.beam.runners import Submission
         java, jar = sys.argv[1:]
         options = {"flink_job_server_jar": jar, "job_server_java_launcher": java}
         submission = Submission({"runner": "flink", **options})

@@ -24,7 +24,7 @@ def _run(directory, *, rows=12, held=None, can_swap=True, overwrite=False, cls=N
     tfds.disable_progress_bar()
     toys._Toy.rows = rows
     if held is not None:
-        local._HELD = held
+        local._BUFFER_SHARE = held
     if not can_swap:
         staging._exchange = lambda *_: False
     mode = tfds.download.GenerateMode

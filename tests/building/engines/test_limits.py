@@ -85,7 +85,7 @@ def family(root):
 
 def _build_with_few_files(data_dir):
     """Builds in a process of its own, which may open few files."""
-    local._HELD = 0.0001
+    local._BUFFER_SHARE = 0.0001
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, hard), hard))
     build(toys.InUnits, data_dir, workers=2, max_memory=64 << 20)

@@ -37,7 +37,7 @@ def whole(place, name):
     folder, _, last = name.rpartition("/")
     size = place.sizes(folder)[last]
     with place.reading(name, size) as reading:
-        reading.bring(0, size)
+        reading.fetch(0, size)
         return reading.path.read_bytes()
 
 
@@ -47,12 +47,12 @@ def test_a_place_is_seen_once_it_is_made(address, tmp_path):
         if "://" in address
         else SharedDirectory(tmp_path / "w")
     )
-    assert not made.is_there()
+    assert not made.exists()
     made.begin()
     made.begin()
-    assert made.is_there()
+    assert made.exists()
     made.discard()
-    assert not made.is_there()
+    assert not made.exists()
 
 
 def test_small_files(place):
@@ -70,9 +70,9 @@ def test_large_files_are_read_where_they_are_wanted(place):
     data = bytes(range(256)) * 1000
     put(place, "runs/one.run", data)
     with place.reading("runs/one.run", len(data)) as reading:
-        reading.bring(1000, 5000)
-        reading.bring(200_000, len(data))
-        reading.bring(7, 7)
+        reading.fetch(1000, 5000)
+        reading.fetch(200_000, len(data))
+        reading.fetch(7, 7)
         found = reading.path.read_bytes()
         assert len(found) == len(data)
         assert found[1000:5000] == data[1000:5000]
@@ -94,10 +94,10 @@ def test_files_are_listed_at_any_depth_and_only_whole_ones(place):
             "train/1/2.run",
             "x",
         }
-    place.forget("parts/train", ".run")
+    place.remove("parts/train", ".run")
     assert set(place.sizes("parts")) == {"train/0/1.json", "x"}
-    place.forget("parts")
-    place.forget("parts")
+    place.remove("parts")
+    place.remove("parts")
     assert place.sizes("parts") == {}
 
 
@@ -146,7 +146,7 @@ def test_a_file_in_a_bucket_that_is_shorter_than_it_was_made_is_told(s3_bucket):
         place.reading("runs/one.run", 10) as reading,
         pytest.raises(StoreError, match="is not as it was written"),
     ):
-        reading.bring(3, 10)
+        reading.fetch(3, 10)
 
 
 def test_workers_of_a_build_that_was_given_up_write_where_nobody_looks(place):
@@ -161,7 +161,7 @@ def test_workers_of_a_build_that_was_given_up_write_where_nobody_looks(place):
         with contextlib.suppress(FileNotFoundError):  # where they have no folder any more
             late.write_json("generated/train/b.report.json", 1)
     assert anew.place.sizes("generated") == {}
-    assert anew.place.is_there()
+    assert anew.place.exists()
 
 
 def test_what_an_earlier_release_of_this_package_left_is_discarded(place):

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 from my_datasets import errors
-from my_datasets.building import planning
+from my_datasets.building import shards as shard_planning
 from my_datasets.building.engines import local
 from my_datasets.records import index
 from tests.building.engines import toys
@@ -36,8 +36,8 @@ def test_bytes_do_not_depend_on_memory_nor_on_the_order_of_units(
     reference, tmp_path, steer, monkeypatch
 ):
     """Hundreds of small runs and chunks, units that end in another order, hash seed and all."""
-    monkeypatch.setattr(local, "_HELD", 0.0005)
-    monkeypatch.setattr(planning, "_CHUNK", 0.0005)
+    monkeypatch.setattr(local, "_BUFFER_SHARE", 0.0005)
+    monkeypatch.setattr(shard_planning, "_CHUNK", 0.0005)
     steer(lambda unit, i: time.sleep(0.3 * (6 - unit)) if i == 0 and unit < 6 else None)
     found = build(toys.InUnits, tmp_path, workers=2, max_memory=64 << 20)
     assert hashes(found) == reference

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from my_datasets import errors
-from my_datasets.building.engines.beam.pipelines import stage
+from my_datasets.building.engines.beam import stage
 from my_datasets.building.progress import Meter
 
 

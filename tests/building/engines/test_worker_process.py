@@ -24,7 +24,7 @@ from apache_beam.portability.api import (
 
 from my_datasets import errors
 from my_datasets.building.engines.beam import workers as worker_process
-from my_datasets.building.engines.beam.runners.runners import Submission
+from my_datasets.building.engines.beam.runners import Submission
 from tests.conftest import ROOT
 
 pytestmark = pytest.mark.integration

@@ -14,7 +14,7 @@ import pytest
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.building.engines.beam.runners.tied_process import command_for
+from my_datasets.building.engines.beam.tied_process import command_for
 from my_datasets.building.options import BuildOptions
 from my_datasets.input_pipeline.service.server import free_port
 

@@ -3,7 +3,7 @@
 They are in a place that all processes see. Each file is written elsewhere and synced before it gets
 its name, and never changes after that, so every file is complete, whichever process wrote it and
 whatever died meanwhile. Reports are files, not elements of a pipeline, so that no runner can lose
-them. `opened_here` makes a run in such a place readable on this machine.
+them. `open_run` makes a run in such a place readable on this machine.
 """
 
 import errno
@@ -21,7 +21,8 @@ from typing import Any
 from apache_beam.internal import cloudpickle_pickler
 
 from my_datasets import errors
-from my_datasets.building.engines.beam.workspace import OpenFile, Place
+from my_datasets.building.engines.beam.workspace import OpenFile, Workspace
+from my_datasets.building.journal import changed_keys
 from my_datasets.building.runs import Run
 from my_datasets.core import processes
 from my_datasets.core.logs import get_logger
@@ -50,7 +51,7 @@ _OURS = "BuildInterruptedError: "
 class BuildFiles:
     """The files of a build; workers get a copy of this."""
 
-    place: Place
+    place: Workspace
 
     def generated(self, split: str) -> str:
         """Returns the folder of a split's runs and their reports."""
@@ -81,10 +82,6 @@ class BuildFiles:
         """Pickles tasks to files, and returns the files' names, for `tasks_in`.
 
         Runners limit the size of a pipeline, some to 10 MB: too little for millions of tasks.
-
-        Args:
-          name: A prefix of the files' names.
-          tasks: The tasks.
         """
         names: list[str] = []
         rest = iter(tasks)
@@ -103,12 +100,12 @@ class BuildFiles:
             )
         yield from cloudpickle_pickler.loads(data)
 
-    def forget_tasks(self) -> None:
+    def remove_tasks(self) -> None:
         """Removes the files of tasks, after their stage."""
-        self.place.forget(_TASK_FILES)
+        self.place.remove(_TASK_FILES)
 
     @contextmanager
-    def telling_failures(self) -> Iterator[None]:
+    def reporting_failures(self) -> Iterator[None]:
         """Writes exceptions to files, because runners pass on only their text."""
         try:
             yield
@@ -123,29 +120,24 @@ class BuildFiles:
             }
             try:
                 # If the place is not shared, the building process would not see the file.
-                if self.place.is_there():
+                if self.place.exists():
                     self.write_json(f"{_FAILURES}/{secrets.token_hex(8)}.json", said)
             except (OSError, MyDatasetsError):
                 _LOGGER.exception("A worker cannot report a failure in %s", self.place)
             raise
 
-    def forget_failures(self) -> None:
+    def remove_failures(self) -> None:
         """Removes the files of exceptions, before work starts again."""
-        self.place.forget(_FAILURES)
+        self.place.remove(_FAILURES)
 
     def failure(self, stage: str, error: Exception) -> Exception:
-        """Returns the error for a pipeline that failed.
-
-        Args:
-          stage: A participle for messages, such as `sorting`.
-          error: The runner's exception.
-        """
+        """Returns the error for a pipeline that failed; `stage` is like `sorting`."""
         names = [f"{_FAILURES}/{name}" for name in sorted(self.place.sizes(_FAILURES))]
         said = [found for found in self.read_all(names) if found]
         # Errors of the builder or its data come first; others may be their consequences.
         said.sort(key=lambda one: not one["is_ours"])
         if not said:
-            reported = _told_by_runner(str(error))
+            reported = _error_in_text(str(error))
             if reported is not None:
                 return reported
             return BuildInterruptedError(
@@ -168,7 +160,7 @@ class BuildFiles:
         )
 
 
-def opened(place: Place, identity: Mapping[str, object], *, resume: bool) -> BuildFiles:
+def opened(place: Workspace, identity: Mapping[str, object], *, resume: bool) -> BuildFiles:
     """Returns the files of a build, with those of an earlier build with the same identity.
 
     Each identity has a folder of its own, so that workers of an abandoned build, which may have
@@ -179,34 +171,31 @@ def opened(place: Place, identity: Mapping[str, object], *, resume: bool) -> Bui
       identity: Everything that the work depends on. Work with another identity is discarded.
       resume: Whether to resume at all.
     """
-    wanted = json.loads(json.dumps(identity))
-    said = BuildFiles(place).read_json(_IDENTITY)
+    current = json.loads(json.dumps(identity))
+    earlier = BuildFiles(place).read_json(_IDENTITY)
     # Files of earlier releases of this package have no identity.
-    found = (said or {}).get("identity", {})
-    if resume and found == wanted:
+    found = (earlier or {}).get("identity", {})
+    if resume and found == current:
         _LOGGER.warning("Resuming the build in %s.", place)
-        work = BuildFiles(place.below(said["folder"]))
-        work.forget_tasks()
-        work.forget_failures()
+        work = BuildFiles(place.below(earlier["folder"]))
+        work.remove_tasks()
+        work.remove_failures()
     else:
-        if said is not None and resume:
-            changed = sorted(
-                key for key in {**found, **wanted} if found.get(key) != wanted.get(key)
-            )
+        if earlier is not None and resume:
             _LOGGER.warning(
                 "Discarding the unfinished work in %s: changed since: %s.",
-                place, ", ".join(changed),
+                place, changed_keys(found, current),
             )  # fmt: skip
         place.discard()
         folder = secrets.token_hex(4)
         work = BuildFiles(place.below(folder))
         place.begin()
-        BuildFiles(place).write_json(_IDENTITY, {"identity": wanted, "folder": folder})
+        BuildFiles(place).write_json(_IDENTITY, {"identity": current, "folder": folder})
     work.place.begin()
     return work
 
 
-def _told_by_runner(text: str) -> MyDatasetsError | None:
+def _error_in_text(text: str) -> MyDatasetsError | None:
     """Returns the error in a runner's text that a worker could not write to a file."""
     begin = text.find(_OURS)
     end = text.find("Fix: ", begin)
@@ -225,27 +214,27 @@ def _last_lines(text: str) -> str:
 
 @dataclass(frozen=True)
 class LocalRun:
-    """A run as a file of this machine, which has its index and the parts that `bring` fetched."""
+    """A run as a file of this machine, which has its index and the parts that `fetch` fetched."""
 
     run: Run
     reading: OpenFile
 
-    def bring(self, begin: int, end: int, *, with_keys: bool = False) -> None:
+    def fetch(self, begin: int, end: int, *, with_keys: bool = False) -> None:
         """Fetches the records `begin` to `end`, and their keys if requested."""
         if begin == end:
             return
         starts, run = self.run.mapped("begin"), self.run
         stop = int(starts[end]) if end < run.count else run.data_bytes
-        self.reading.bring(int(starts[begin]), stop)
+        self.reading.fetch(int(starts[begin]), stop)
         if with_keys:
             ends, base = run.mapped("key_end"), run.index_bytes[1]
             first = int(ends[begin - 1]) if begin else 0
-            self.reading.bring(base + first, base + int(ends[end - 1]))
+            self.reading.fetch(base + first, base + int(ends[end - 1]))
 
 
 @contextmanager
-def opened_here(place: Place, run: Run) -> Iterator[LocalRun]:
+def open_run(place: Workspace, run: Run) -> Iterator[LocalRun]:
     """Opens a run, whose path is its name in the place, and fetches its index."""
     with place.reading(run.path, run.file_bytes) as reading:
-        reading.bring(*run.index_bytes)
+        reading.fetch(*run.index_bytes)
         yield LocalRun(replace(run, path=str(reading.path)), reading)

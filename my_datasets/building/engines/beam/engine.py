@@ -8,22 +8,27 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from my_datasets.building.engines import shard_writing as local_writing
-from my_datasets.building.engines.beam import build_files
-from my_datasets.building.engines.beam.pipelines import generate_stage, sort_stage, write_stage
-from my_datasets.building.engines.beam.pipelines.stage import BeamStage, Driver
-from my_datasets.building.engines.beam.runners import preflight
-from my_datasets.building.engines.beam.runners.runners import Submission
-from my_datasets.building.engines.beam.workers import Surroundings
-from my_datasets.building.engines.beam.workspace import Place, SharedDirectory
+from my_datasets.building.engines import shard_writing
+from my_datasets.building.engines.beam import build_files, generating, preflight, sorting, writing
+from my_datasets.building.engines.beam.runners import Submission
+from my_datasets.building.engines.beam.stage import BeamStage, Driver
+from my_datasets.building.engines.beam.workers import WorkerEnvironment
+from my_datasets.building.engines.beam.workspace import SharedDirectory, Workspace
 from my_datasets.building.options import BuildOptions, Job, SplitResult
 from my_datasets.building.progress import Meter, log_progress
 from my_datasets.core.json_types import Json
 from my_datasets.errors import LostExamplesError
 
 __all__ = [
-    "BeamStage", "Driver", "Place", "SharedDirectory", "Submission", "build", "findings",
-    "metadata_of", "opened",
+    "BeamStage",
+    "Driver",
+    "SharedDirectory",
+    "Submission",
+    "Workspace",
+    "build",
+    "findings",
+    "metadata_of",
+    "opened",
 ]  # fmt: skip
 
 
@@ -34,7 +39,7 @@ def opened(job: Job, options: BuildOptions, how: BeamStage) -> Driver:
     return Driver(
         job=job, options=options, how=how, work=work,
         meter=Meter(options.report or log_progress),
-        surroundings=Surroundings(work.place, how.modules),
+        environment=WorkerEnvironment(work.place, how.modules),
     )  # fmt: skip
 
 
@@ -52,35 +57,29 @@ def build(driver: Driver, target: Path) -> list[SplitResult]:
       BuildInterruptedError: A worker or the runner failed, or workers lack something.
       DiskFullError: There is not enough free space.
     """
-    preflight.check(driver.how.submission, driver.work, driver.surroundings)
-    found = generate_stage.generate(driver)
-    parts = sort_stage.sort(driver, found)
-    results = write_stage.write(driver, found, parts)
+    preflight.check(driver.how.submission, driver.work, driver.environment)
+    found = generating.generate(driver)
+    parts = sorting.sort(driver, found)
+    results = writing.write(driver, found, parts)
     driver.how.check()
-    driver.work.place.hand_over(write_stage.SHARDS, target)
-    local_writing.report_quarantine(results, target)
+    driver.work.place.hand_over(writing.SHARDS, target)
+    shard_writing.report_quarantine(results, target)
     return results
 
 
 def metadata_of(driver: Driver) -> dict[str, Json]:
     """Returns the values that the builder computed beside its examples, by key."""
-    return generate_stage.read_metadata(driver.work) or {}
+    return generating.read_metadata(driver.work) or {}
 
 
 def findings(driver: Driver, shard: str, scratch: Path) -> Any:
-    """Returns what the worker's `Examine` function returned for a shard of a finished build.
-
-    Args:
-      driver: The build.
-      shard: The shard's file name.
-      scratch: An empty directory for the files that the function made.
-    """
-    folder, place = write_stage.findings_of(shard), driver.work.place
+    """Returns what the worker's `Examine` function returned for a shard of a finished build."""
+    folder, place = writing.findings_of(shard), driver.work.place
     for name, size in place.sizes(folder).items():
         with place.reading(f"{folder}/{name}", size) as reading:
-            reading.bring(0, size)
+            reading.fetch(0, size)
             shutil.copyfile(reading.path, scratch / name)
-    data = place.read(folder + write_stage.SUMMARY)
+    data = place.read(folder + writing.SUMMARY)
     if data is None:
         raise LostExamplesError(
             f"The findings for {shard} are missing in {place}.",

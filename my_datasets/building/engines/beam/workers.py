@@ -51,7 +51,7 @@ from google.protobuf import json_format, text_format
 
 from my_datasets._version import __version__
 from my_datasets.building.engines.beam.build_files import BuildFiles
-from my_datasets.building.engines.beam.workspace import Place
+from my_datasets.building.engines.beam.workspace import Workspace
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import (
     BuildInterruptedError,
@@ -98,10 +98,10 @@ def versions() -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class WorkerEnvironment:
     """The environment that a worker needs."""
 
-    place: Place
+    place: Workspace
     modules: tuple[str, ...] = ()  # of the builder
     versions: dict[str, str] = field(default_factory=versions)  # of the building process
 
@@ -137,13 +137,13 @@ class Surroundings:
 
     def _check_place(self) -> None:
         try:
-            is_there = self.place.is_there()
+            exists = self.place.exists()
         except (MyDatasetsError, OSError) as error:
             # The machine may lack credentials, permissions or an extra.
             what = f"A worker cannot use {self.place}: {problem_of(error)}"
             fix = getattr(error, "fix", "") or "use a --data-dir that all machines can access"
             raise self._error(what, fix, *getattr(error, "facts", ())) from error
-        if not is_there:
+        if not exists:
             raise self._error(
                 f"A worker does not see {self.place}.",
                 "use a --data-dir that all machines share: one absolute path, or a bucket",
@@ -156,15 +156,15 @@ class Surroundings:
 class CheckedDoFn(beam.DoFn):  # type: ignore[misc]
     """A `DoFn` that checks the environment of each worker first."""
 
-    def __init__(self, work: BuildFiles, surroundings: Surroundings) -> None:
+    def __init__(self, work: BuildFiles, environment: WorkerEnvironment) -> None:
         """Takes where workers report errors, and the environment that they need."""
         self._work = work
-        self._surroundings = surroundings
+        self._environment = environment
 
     def setup(self) -> None:
         """Checks that this worker's environment is that of the building process."""
-        with self._work.telling_failures():
-            self._surroundings.check()
+        with self._work.reporting_failures():
+            self._environment.check()
 
 
 def configured(options: Mapping[str, object]) -> dict[str, object]:
@@ -200,12 +200,7 @@ def configured(options: Mapping[str, object]) -> dict[str, object]:
 
 
 def cannot_start(options: Mapping[str, object], error: Exception) -> BuildInterruptedError | None:
-    """Returns the error for a runner that failed to start the workers' program, else None.
-
-    Args:
-      options: The options of the pipeline.
-      error: The runner's error.
-    """
+    """Returns the error for a runner that failed to start the workers' program, else None."""
     failed = _NOT_STARTED.search(str(error))
     config = options.get("environment_config")
     if failed is None or not config or str(options.get("environment_type")).upper() != "PROCESS":

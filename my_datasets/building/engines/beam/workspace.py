@@ -22,7 +22,7 @@ from my_datasets.storage.store import open_store
 
 _DRAFTS = "drafts"
 # Seconds: NFS clients cache a directory for up to 60 (acdirmax).
-_LATE = 75.0
+_VISIBILITY_DELAY = 75.0
 
 # The file that a build writes first, and by which workers recognize the place.
 _MARK = "place"
@@ -35,13 +35,13 @@ class OpenFile(Protocol):
 
     @property
     def path(self) -> Path:
-        """A local file of the same size, with the bytes that `bring` has fetched."""
+        """A local file of the same size, with the bytes that `fetch` has fetched."""
 
-    def bring(self, begin: int, end: int) -> None:
+    def fetch(self, begin: int, end: int) -> None:
         """Fetches a range of bytes."""
 
 
-class Place(Protocol):
+class Workspace(Protocol):
     """Named files that all machines see; each appears complete or not at all.
 
     Parts of names are separated by `/`. Workers get a copy of this object, and may do the same work
@@ -49,16 +49,16 @@ class Place(Protocol):
     """
 
     @property
-    def late(self) -> float:
+    def visibility_delay(self) -> float:
         """Seconds after which every machine sees a file that another one has put there."""
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         """Returns whether this machine sees the place."""
 
     def begin(self) -> None:
         """Creates the place, if necessary."""
 
-    def below(self, name: str) -> "Place":
+    def below(self, name: str) -> "Workspace":
         """Returns a folder as a place."""
 
     def draft(self) -> "TemporaryDirectory[str]":
@@ -80,19 +80,14 @@ class Place(Protocol):
     def sizes(self, folder: str) -> dict[str, int]:
         """Returns the size in bytes of each file below a folder, by its name in the folder."""
 
-    def forget(self, folder: str, ending: str = "") -> None:
+    def remove(self, folder: str, ending: str = "") -> None:
         """Removes the files below a folder, or those with a suffix."""
 
     def require_room(self, need: int, what: str) -> None:
         """Raises `DiskFullError` if `need` bytes are known not to fit; see `disk_space.require`."""
 
     def hand_over(self, folder: str, target: Path) -> None:
-        """Puts the files of a folder into the version; a shared directory also keeps them.
-
-        Args:
-          folder: The folder, with files only.
-          target: The version's directory on this machine.
-        """
+        """Puts the files of a folder into the version; a shared directory also keeps them."""
 
     def handed_over(self) -> dict[str, int]:
         """Returns the sizes, by name, of files that an interrupted build has handed over."""
@@ -103,7 +98,7 @@ class Place(Protocol):
 
 @dataclass(frozen=True)
 class SharedDirectory:
-    """A directory that all machines have under one absolute path; see `Place`.
+    """A directory that all machines have under one absolute path; see `Workspace`.
 
     It lies beside the version. Files are written in a subfolder, synced, and then renamed.
     """
@@ -114,10 +109,10 @@ class SharedDirectory:
         return os.fspath(self.path)
 
     @property
-    def late(self) -> float:
-        return _LATE
+    def visibility_delay(self) -> float:
+        return _VISIBILITY_DELAY
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         return self.path.is_dir()
 
     def begin(self) -> None:
@@ -158,7 +153,7 @@ class SharedDirectory:
     def sizes(self, folder: str) -> dict[str, int]:
         return dict(_files_below(os.fspath(self.path / folder)))
 
-    def forget(self, folder: str, ending: str = "") -> None:
+    def remove(self, folder: str, ending: str = "") -> None:
         if not ending:
             shutil.rmtree(self.path / folder, ignore_errors=True)
         for name in self.sizes(folder):
@@ -201,7 +196,7 @@ class _LocalFile:
 
     path: Path
 
-    def bring(self, begin: int, end: int) -> None:
+    def fetch(self, begin: int, end: int) -> None:
         """Does nothing."""
 
 
@@ -212,7 +207,7 @@ def _opened(url: str) -> RetryingStore:
 
 @dataclass(frozen=True)
 class BucketWorkspace:
-    """A folder of an object store; see `Place`.
+    """A folder of an object store; see `Workspace`.
 
     Each machine needs credentials where the store's own tools look for them. Files that are written
     or read are in a temporary directory of the machine meanwhile, one at a time.
@@ -226,7 +221,7 @@ class BucketWorkspace:
         return f"{self._store.url}/{self.folder}"
 
     @property
-    def late(self) -> float:
+    def visibility_delay(self) -> float:
         # S3 and Google Cloud Storage are strongly consistent.
         return 0.0
 
@@ -234,7 +229,7 @@ class BucketWorkspace:
     def _store(self) -> RetryingStore:
         return _opened(self.url)
 
-    def is_there(self) -> bool:
+    def exists(self) -> bool:
         return self.read(_MARK) is not None
 
     def begin(self) -> None:
@@ -272,7 +267,7 @@ class BucketWorkspace:
         below = f"{self._path(folder)}/"
         return {one.path.removeprefix(below): one.bytes for one in self._store.list(below[:-1])}
 
-    def forget(self, folder: str, ending: str = "") -> None:
+    def remove(self, folder: str, ending: str = "") -> None:
         self._remove(self._path(folder), ending)
 
     def _remove(self, folder: str, ending: str = "") -> None:
@@ -310,7 +305,7 @@ class _Copy:
     name: str
     path: Path
 
-    def bring(self, begin: int, end: int) -> None:
+    def fetch(self, begin: int, end: int) -> None:
         """Fetches the range."""
         with self.path.open("r+b") as file:
             file.seek(begin)

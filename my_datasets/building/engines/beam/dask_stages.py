@@ -53,11 +53,6 @@ class _Manager:
 def run(stage: Stage, chunk: bytes, sides: Sequence[Sequence[bytes]]) -> dict[str, bytes]:
     """Runs a stage on a chunk; returns a chunk of each output collection.
 
-    Args:
-      stage: The stage.
-      chunk: The bundle.
-      sides: All chunks of each side input.
-
     Raises:
       RuntimeError: A transform failed, or needs a feature that this runner does not have.
     """

@@ -1,7 +1,10 @@
-"""Downloads a file over HTTP: resumes, falls back to mirrors and verifies."""
+"""Diagnoses downloaded files that are not the expected ones."""
 
 import contextlib
 import email.utils
+import hashlib
+import json
+import os
 import posixpath
 import re
 import time
@@ -11,20 +14,148 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
+import filelock
 import requests
 import urllib3
 
-from my_datasets.downloads import diagnosis
-from my_datasets.downloads.diagnosis import Expected
-from my_datasets.downloads.partial import DownloadOrigin, Partial
-from my_datasets.errors import DownloadError, MyDatasetsError
+from my_datasets.errors import ChecksumError, DownloadError, MyDatasetsError
 from my_datasets.printable import PrintableError
+
+# How an HTML page begins, after white space and a byte order mark.
+_HTML = (b"<!doctype html", b"<html", b"<head", b"<script", b"<body")
+# Files with these suffixes may legitimately be HTML.
+_MAY_BE_HTML = ("", ".html", ".htm", ".xhtml", ".php", ".asp", ".aspx", ".jsp", ".txt")
+_PAGE_BEGIN = 1024
+
+
+@dataclass(frozen=True)
+class Expected:
+    """The recorded size and checksum of a file."""
+
+    size: int
+    sha256: str
+
+
+def _check(job: "_Job", sha256: str, declared: int | None) -> None:
+    """Checks that a downloaded file is the expected one.
+
+    `declared` is the size that the server declared.
+
+    Raises:
+      DownloadError: It is a web page instead of the file, or it is truncated.
+      ChecksumError: It differs from the recorded file.
+    """
+    path, url, expected = job.partial.path, job.source, job.expected
+    size = path.stat().st_size
+    recorded = ""
+    if expected is not None:
+        if (size, sha256) == (expected.size, expected.sha256):
+            return
+        recorded = f"Recorded: {expected.size:,} bytes, SHA-256 {expected.sha256}"
+    ending = posixpath.splitext(urllib.parse.urlsplit(url).path)[1].lower()
+    # A file smaller than the recorded one may be an error page, whatever its suffix.
+    suspicious = ending not in _MAY_BE_HTML or (expected is not None and size < expected.size)
+    with path.open("rb") as file:
+        begin = file.read(_PAGE_BEGIN)
+    is_html = begin.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_HTML)
+    if suspicious and is_html:
+        raise DownloadError(
+            f"{url} returned a web page instead of the file.",
+            f"Found: {size:,} bytes that start with {begin[:40]!r}",
+            recorded,
+            fix="open the URL in a browser: it may require a login or consent, or have moved; "
+            "put a manually downloaded file into --manual-dir",
+        )
+    if expected is None:
+        return
+    if size < expected.size and declared != size:
+        raise DownloadError(
+            f"{url} returned only a part of the file.",
+            f"Found: {size:,} bytes; {recorded}",
+            fix="try again later, or add a mirror",
+        )
+    raise ChecksumError(
+        f"{url} differs from the recorded file.",
+        f"Found: {size:,} bytes, SHA-256 {sha256}",
+        recorded,
+        fix=f"if the new file is right, {job.fix}, and raise the dataset's VERSION; if not, "
+        "download the recorded one from a mirror",
+    )
+
+
+@dataclass(frozen=True)
+class DownloadOrigin:
+    """The origin of a download."""
+
+    url: str
+    # The server's strong ETag, or its modification date, which change when the file does. Empty if
+    # the server sent neither.
+    validator: str
+    file_name: str  # the file's name according to the server or the address
+
+
+class Partial:
+    """The file that a download is written to; it persists after this process ends."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        """Opens the partial download of a URL, which an earlier process may have left."""
+        self._stem = hashlib.sha256(url.encode()).hexdigest()[:32]
+        self._directory = directory
+        self.path = directory / f"{self._stem}.partial"
+        self._facts = directory / f"{self._stem}.partial.json"
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Waits until no other process downloads the same file."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        lock = self._directory / f"{self._stem}.partial.lock"
+        # The lock file is never deleted: another process may be waiting for it.
+        with filelock.FileLock(lock):
+            yield
+
+    @property
+    def size(self) -> int:
+        """How many bytes have been downloaded."""
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    @property
+    def origin(self) -> DownloadOrigin | None:
+        """The origin of the bytes; None if unknown."""
+        try:
+            return DownloadOrigin(**json.loads(self._facts.read_text("utf-8")))
+        except (OSError, ValueError, TypeError):
+            return None
+
+    def begin(self, origin: DownloadOrigin) -> None:
+        """Starts from scratch and discards the existing bytes."""
+        self.path.unlink(missing_ok=True)
+        self._facts.write_text(json.dumps(vars(origin)), "utf-8")
+        self.path.touch()
+
+    def sha256(self) -> str:
+        """Returns the SHA-256 of the downloaded bytes, in hexadecimal."""
+        with self.path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def finish(self) -> Path:
+        """Moves the complete file to its final name."""
+        with self.path.open("rb") as file:
+            os.fsync(file.fileno())
+        target = self.path.replace(self.path.with_suffix(".whole"))
+        self.discard()
+        return target
+
+    def discard(self) -> None:
+        """Deletes the partial download."""
+        self.path.unlink(missing_ok=True)
+        self._facts.unlink(missing_ok=True)
+
 
 _BLOCK = 1 << 18
 # Status codes after which a retry may succeed (RFC 9110, and RFC 6585 for 429).
-_PASSING = frozenset({408, 425, 429, 500, 502, 503, 504})
+_TRANSIENT = frozenset({408, 425, 429, 500, 502, 503, 504})
 # An unresolvable host name is retried only once.
-_NAMELESS_TRIES = 2
+_UNRESOLVABLE_TRIES = 2
 
 
 @dataclass(frozen=True)
@@ -48,32 +179,24 @@ class DownloadRetry:
 
 @dataclass(frozen=True)
 class FetchedFile:
-    """A completely downloaded file.
-
-    Attributes:
-      path: The file's path.
-      size: The size in bytes.
-      sha256: The SHA-256, in hexadecimal.
-      file_name: The file's name according to the server.
-      url: The address it was downloaded from.
-    """
+    """A completely downloaded file."""
 
     path: Path
-    size: int
-    sha256: str
-    file_name: str
-    url: str
+    size: int  # in bytes
+    sha256: str  # in hexadecimal
+    file_name: str  # the file's name according to the server
+    url: str  # the address it was downloaded from
 
 
-class _NotWholeError(PrintableError):
+class _IncompleteError(PrintableError):
     """The response ended early or failed; the bytes received so far are kept."""
 
     def __init__(
-        self, reason: str, wait: float | None = None, *, is_nameless: bool = False
+        self, reason: str, wait: float | None = None, *, is_unresolvable: bool = False
     ) -> None:
         super().__init__(reason)
         self.wait = wait
-        self.is_nameless = is_nameless
+        self.is_unresolvable = is_unresolvable
 
 
 def fetch(
@@ -89,7 +212,7 @@ def fetch(
 ) -> FetchedFile:
     """Downloads a file completely and verifies it; resumes an earlier partial download.
 
-    Call it within `alone` if other processes may download the same file to that directory.
+    Call it within `exclusive_download` if other processes may download the same file there.
 
     Args:
       url: The file's address, which also identifies it.
@@ -113,7 +236,7 @@ def fetch(
     for source in sources or (url,):
         job = _Job(source, partial, expected, verify_ssl, patience or DownloadRetry(), counted, fix)
         try:
-            return _from(job)
+            return _download(job)
         except MyDatasetsError as error:
             failures.append(error)
     raise _combined(url, failures)
@@ -121,7 +244,7 @@ def fetch(
 
 def exclusive_download(url: str, directory: Path) -> contextlib.AbstractContextManager[None]:
     """Waits until no other process downloads the same file to the same directory."""
-    return Partial(directory, url).alone()
+    return Partial(directory, url).locked()
 
 
 class _Counted:
@@ -149,32 +272,23 @@ class _Job:
     fix: str
 
 
-def _from(job: _Job) -> FetchedFile:
+def _download(job: _Job) -> FetchedFile:
     """Downloads from one source; starts over once if a resumed file turns out to be wrong."""
     partial = job.partial
     while True:
-        was_there = partial.size
-        source_facts, declared = _complete(job)
+        was_resumed = partial.size > 0
+        origin, declared = _complete(job)
         sha256 = partial.sha256()
         try:
-            diagnosis.check(
-                partial.path,
-                job.source,
-                sha256=sha256,
-                expected=job.expected,
-                declared=declared,
-                fix=job.fix,
-            )
+            _check(job, sha256, declared)
         except MyDatasetsError:
             partial.discard()
             job.counted.now(0)
-            if was_there:
+            if was_resumed:
                 continue  # the resumed bytes may have come from another file
             raise
-        target = partial.path.with_suffix(".whole")
         size = partial.size
-        partial.finish(target)
-        return FetchedFile(target, size, sha256, source_facts.file_name, job.source)
+        return FetchedFile(partial.finish(), size, sha256, origin.file_name, job.source)
 
 
 def _complete(job: _Job) -> tuple[DownloadOrigin, int | None]:
@@ -185,9 +299,9 @@ def _complete(job: _Job) -> tuple[DownloadOrigin, int | None]:
         while True:
             try:
                 return _ask(session, job)
-            except _NotWholeError as error:
+            except _IncompleteError as error:
                 reason, asked = str(error), error.wait
-                enough = _NAMELESS_TRIES if error.is_nameless else patience.tries
+                enough = _UNRESOLVABLE_TRIES if error.is_unresolvable else patience.tries
             if partial.size > farthest:
                 farthest, tries, wait = partial.size, 0, patience.first_wait
             tries += 1
@@ -223,14 +337,14 @@ def _ask(session: requests.Session, job: _Job) -> tuple[DownloadOrigin, int | No
         with response:
             declared = _begin(response, job.source, partial, begin, known)
             job.counted.now(partial.size)
-            source_facts = partial.origin
-            if source_facts is None:  # deleted by another process
-                raise _NotWholeError("the partial download was deleted")
+            origin = partial.origin
+            if origin is None:  # deleted by another process
+                raise _IncompleteError("the partial download was deleted")
             if response.status_code != HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
                 _receive(response, partial, job.counted)
         if declared is not None and partial.size < declared:
-            raise _NotWholeError(f"received {partial.size:,} of {declared:,} bytes")
-        return source_facts, declared
+            raise _IncompleteError(f"received {partial.size:,} of {declared:,} bytes")
+        return origin, declared
 
 
 def _begin(
@@ -248,14 +362,14 @@ def _begin(
         )
         if found is None or int(found[1]) != begin:
             partial.discard()
-            raise _NotWholeError("the server returned another range than was requested", 0.0)
+            raise _IncompleteError("the server returned another range than was requested", 0.0)
         return None if found[2] == "*" else int(found[2])
     if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and begin:
         whole = re.fullmatch(r"bytes \*/(\d+)", response.headers.get("Content-Range", "").strip())
         if known is not None and whole is not None and int(whole[1]) == begin:
             return begin  # the file was already complete
         partial.discard()
-        raise _NotWholeError("the partial download is not the beginning of the file", 0.0)
+        raise _IncompleteError("the partial download is not the beginning of the file", 0.0)
     if status != HTTPStatus.OK:
         raise _refused(response, source)
     partial.begin(DownloadOrigin(source, _validator(response), _file_name(response)))
@@ -268,8 +382,8 @@ def _begin(
 def _refused(response: requests.Response, source: str) -> Exception:
     status = response.status_code
     said = f"HTTP {status} {response.reason or ''}".strip()
-    if status in _PASSING:
-        return _NotWholeError(said, _retry_after(response))
+    if status in _TRANSIENT:
+        return _IncompleteError(said, _retry_after(response))
     return DownloadError(
         f"{source} cannot be downloaded.",
         f"The server answered: {said}",
@@ -282,7 +396,7 @@ def _refused(response: requests.Response, source: str) -> Exception:
 def _receive(response: requests.Response, partial: Partial, counted: _Counted) -> None:
     encoded = response.headers.get("Content-Encoding", "identity") != "identity"
     size = partial.size
-    with partial.append() as file:
+    with partial.path.open("ab") as file:
         for block in response.raw.stream(_BLOCK, decode_content=encoded):
             file.write(block)
             size += len(block)
@@ -291,7 +405,7 @@ def _receive(response: requests.Response, partial: Partial, counted: _Counted) -
 
 @contextlib.contextmanager
 def _explained(partial: Partial) -> Iterator[None]:
-    """Converts network errors to `_NotWholeError`, or to `DownloadError` if a retry cannot help."""
+    """Converts network errors: `DownloadError` if a retry cannot help, or `_IncompleteError`."""
     try:
         yield
     except (requests.exceptions.SSLError, requests.exceptions.InvalidURL) as error:
@@ -305,14 +419,11 @@ def _explained(partial: Partial) -> Iterator[None]:
         ) from error
     except (requests.RequestException, urllib3.exceptions.HTTPError, TimeoutError) as error:
         progress = f", after {partial.size:,} bytes" if partial.size else ""
-        said = f"{type(error).__name__}: {error}{progress}"
-        raise _NotWholeError(said, is_nameless=_is_nameless(error)) from error
-
-
-def _is_nameless(error: BaseException) -> bool:
-    """Returns whether the host name cannot be resolved: it is wrong, or there is no network."""
-    reason = getattr(error.args[0], "reason", None) if error.args else None
-    return isinstance(reason, urllib3.exceptions.NameResolutionError)
+        cause = getattr(error.args[0], "reason", None) if error.args else None
+        raise _IncompleteError(
+            f"{type(error).__name__}: {error}{progress}",
+            is_unresolvable=isinstance(cause, urllib3.exceptions.NameResolutionError),
+        ) from error
 
 
 def _validator(response: requests.Response) -> str:

@@ -16,15 +16,13 @@ import numpy.typing as npt
 
 from my_datasets.building import shards
 from my_datasets.building.engines import shard_writing
-from my_datasets.building.engines import shard_writing as local_writing
-from my_datasets.building.engines.beam import build_files
+from my_datasets.building.engines.beam import build_files, run_files
 from my_datasets.building.engines.beam.build_files import BuildFiles
-from my_datasets.building.engines.beam.pipelines import run_files
-from my_datasets.building.engines.beam.pipelines.run_files import ChecksumTotals, Gathered
-from my_datasets.building.engines.beam.pipelines.sorting import SortedBucket
-from my_datasets.building.engines.beam.pipelines.stage import Driver, NewFiles
-from my_datasets.building.engines.beam.workers import CheckedDoFn, Surroundings
-from my_datasets.building.engines.beam.workspace import Place
+from my_datasets.building.engines.beam.run_files import ChecksumTotals, GeneratedRuns
+from my_datasets.building.engines.beam.sorting import SortedBucket
+from my_datasets.building.engines.beam.stage import Driver, NewFiles
+from my_datasets.building.engines.beam.workers import CheckedDoFn, WorkerEnvironment
+from my_datasets.building.engines.beam.workspace import Workspace
 from my_datasets.building.journal import FinishedShard
 from my_datasets.building.options import Examine, SplitResult, WriteShard
 from my_datasets.building.runs import Columns, Run
@@ -32,7 +30,6 @@ from my_datasets.building.units import Entry, SplitInput
 from my_datasets.core.json_types import Json
 from my_datasets.errors import CorruptShardError, LostExamplesError
 from my_datasets.metadata import recorded_files, sidecars
-from my_datasets.metadata.content import ShardContent
 from my_datasets.records import shard_reader, tfrecord
 from my_datasets.records.tf_example.pieces import Bytes
 
@@ -45,35 +42,23 @@ SUMMARY = ".pickle"
 
 @dataclass(frozen=True)
 class ShardWriteOptions:
-    """The settings for writing shards; workers get a copy of it.
+    """The settings for writing shards; workers get a copy of it."""
 
-    Attributes:
-      write_shard: Writes a shard in a format other than TFRecord; None for TFRecord.
-      file_format: The format.
-      with_keys: Whether to write the hashes of keys beside shards.
-      examine: Examines a shard that was just written.
-    """
-
+    # Writes a shard in a format other than TFRecord; None for TFRecord.
     write_shard: WriteShard | None
     file_format: str
-    with_keys: bool
-    examine: Examine
+    with_keys: bool  # whether to write the hashes of keys beside shards
+    examine: Examine  # examines a shard that was just written
 
 
 @dataclass(frozen=True)
 class ShardTask:
-    """A shard to write.
-
-    Attributes:
-      name: Its file name.
-      count: The number of its records.
-      of: The number of its split's records.
-      pieces: Parts, each with the range of its records that go into the shard.
-    """
+    """A shard to write."""
 
     name: str
-    count: int
-    of: int
+    count: int  # the number of its records
+    of: int  # the number of its split's records
+    # Parts, each with the range of its records that go into the shard.
     pieces: tuple[tuple[Run, int, int], ...]
 
 
@@ -95,12 +80,9 @@ class WrittenShard:
         return cls(shard, ChecksumTotals.from_json(said["tally"]), said["sidecars"])
 
 
-def report_of(name: str) -> str:
-    """Returns the name of a shard's report."""
-    return f"{REPORTS}/{name}.json"
-
-
-def tasks(parts: Sequence[SortedBucket], count: int, names: Sequence[str]) -> Iterator[ShardTask]:
+def _tasks_of(
+    parts: Sequence[SortedBucket], count: int, names: Sequence[str]
+) -> Iterator[ShardTask]:
     """Yields the shards with the first `count` records of sorted parts."""
     runs = [part.run for part in parts if part.run is not None]
     starts = [0, *itertools.accumulate(run.count for run in runs)]
@@ -122,39 +104,30 @@ def findings_of(name: str) -> str:
     return f"{FINDINGS}/{name}"
 
 
-def add_writing(
-    pipeline: beam.Pipeline, files: Sequence[str], work: BuildFiles, how: ShardWriteOptions,
-    surroundings: Surroundings,
-) -> None:  # fmt: skip
-    """Adds the writing of shards to a pipeline; `files` are the names of files of `ShardTask`s."""
-    _ = (
-        pipeline
-        | "Files of shards" >> beam.Create(list(files), reshuffle=False)
-        | "Read shards" >> beam.FlatMap(work.tasks_in)
-        | "Spread shards" >> beam.Reshuffle()
-        | "Write shards" >> beam.ParDo(WriteShards(work, how, surroundings))
-    )
-
-
 class WriteShards(CheckedDoFn):
     """Writes shards, and reads them back."""
 
     def __init__(
-        self, work: BuildFiles, how: ShardWriteOptions, surroundings: Surroundings
+        self, work: BuildFiles, how: ShardWriteOptions, environment: WorkerEnvironment
     ) -> None:
-        """Takes the arguments of `add_writing`."""
-        super().__init__(work, surroundings)
+        """Takes the files of the build, the settings, and the environment that workers need."""
+        super().__init__(work, environment)
         self._how = how
 
     def process(self, task: ShardTask) -> None:
         """Writes a shard with its sidecar files, examines it, and writes its report."""
         work, how = self._work, self._how
-        with work.telling_failures(), work.place.draft() as directory:
+        with work.reporting_failures(), work.place.draft() as directory:
             path = Path(directory) / task.name
             records = _records(work.place, task)
             shard, _, keys = shard_writing.write_shard(path, task.count, records, how.write_shard)
             found, offsets = _read_back(path, how.file_format)
-            _check(task, found)
+            if found.count != task.count:
+                raise LostExamplesError(
+                    f"The shard {task.name} does not add up.",
+                    f"Expected: {task.count:,} records; read back: {found.count:,}",
+                    fix="run the same again; if it fails again, please report it",
+                )
             shard = shard_writing.with_sidecars(
                 shard, path, offsets if how.write_shard is None else None,
                 keys if how.with_keys else None,
@@ -164,7 +137,7 @@ class WriteShards(CheckedDoFn):
             for name in shard.files:
                 work.place.put(Path(directory) / name, f"{SHARDS}/{name}")
             said = {"shard": asdict(shard), "tally": found.to_json(), "sidecars": sidecars}
-            work.write_json(report_of(task.name), said)
+            work.write_json(f"{REPORTS}/{task.name}.json", said)
 
     def _examine(self, path: Path, task: ShardTask) -> None:
         place = self._work.place
@@ -175,11 +148,11 @@ class WriteShards(CheckedDoFn):
         place.write(f"{findings_of(task.name)}{SUMMARY}", pickle.dumps(found))
 
 
-def _records(place: Place, task: ShardTask) -> Iterator[tuple[Bytes, Columns]]:
+def _records(place: Workspace, task: ShardTask) -> Iterator[tuple[Bytes, Columns]]:
     """Yields the framed records of a shard, in portions, with their hashes and sizes."""
     for part, first, last in task.pieces:
-        with build_files.opened_here(place, part) as local:
-            local.bring(first, last)
+        with build_files.open_run(place, part) as local:
+            local.fetch(first, last)
             yield from _portions(local.run, first, last)
 
 
@@ -217,17 +190,8 @@ def _read_back(path: Path, file_format: str) -> tuple[ChecksumTotals, npt.NDArra
     return ChecksumTotals(len(offsets) - 1, int(offsets[-1]), checksums % 2**64), offsets
 
 
-def _check(task: ShardTask, found: ChecksumTotals) -> None:
-    if found.count != task.count:
-        raise LostExamplesError(
-            f"The shard {task.name} does not add up.",
-            f"Expected: {task.count:,} records; read back: {found.count:,}",
-            fix="run the same again; if it fails again, please report it",
-        )
-
-
 def write(
-    driver: Driver, found: Sequence[Gathered], parts: Sequence[Sequence[SortedBucket]]
+    driver: Driver, found: Sequence[GeneratedRuns], parts: Sequence[Sequence[SortedBucket]]
 ) -> list[SplitResult]:
     """Writes and examines the shards of all splits, in the work directory.
 
@@ -249,10 +213,10 @@ def write(
         return [_result(*each, written) for each in every]
 
     try:
-        return driver.patiently(look)
+        return driver.retry_until_visible(look)
     except LostExamplesError:
         for folder in (SHARDS, REPORTS, FINDINGS):
-            driver.work.place.forget(folder)  # so that the next build makes them again
+            driver.work.place.remove(folder)  # so that the next build makes them again
         raise
 
 
@@ -263,11 +227,12 @@ def _write_shards(driver: Driver, left: Sequence[ShardTask]) -> None:
     )
     place.require_room(need, "The shards take")
     pipeline = driver.how.submission.pipeline()
-    files = driver.work.write_tasks("shards", left)
     how = ShardWriteOptions(
         driver.job.write_shard, driver.how.file_format, not driver.job.ordered, driver.how.examine
     )
-    add_writing(pipeline, files, driver.work, how, driver.surroundings)
+    write_shards = WriteShards(driver.work, how, driver.environment)
+    spread = driver.distribute(pipeline, "shards", left)
+    _ = spread | "Write shards" >> beam.ParDo(write_shards)
     driver.run_pipeline("writing", pipeline, _look(driver))
 
 
@@ -282,22 +247,22 @@ def _written(driver: Driver, tasks: Sequence[Sequence[ShardTask]]) -> dict[str, 
         for one in some
         if one.name in sizes and one.name + SUMMARY in found_in
     ]
-    said = work.read_all(map(report_of, names))
-    found = (WrittenShard.of(one, sizes) for one in said if one is not None)
+    reports = work.read_all(f"{REPORTS}/{name}.json" for name in names)
+    found = (WrittenShard.of(one, sizes) for one in reports if one is not None)
     return {one.shard.name: one for one in found if one is not None}
 
 
 def _tasks(
     driver: Driver, item: SplitInput, parts: Sequence[SortedBucket], totals: ChecksumTotals
 ) -> list[ShardTask]:
-    count, size = _wanted(driver, item, parts, totals)
+    count, size = _count_and_size(driver, item, parts, totals)
     num_bytes = size - count * tfrecord.OVERHEAD
-    number = local_writing.number_of_shards(driver.job, item, num_bytes, count)
+    number = shard_writing.number_of_shards(driver.job, item, num_bytes, count)
     names = [driver.job.shard_name(item.name, i, number) for i in range(number)]
-    return list(tasks(parts, count, names))
+    return list(_tasks_of(parts, count, names))
 
 
-def _wanted(
+def _count_and_size(
     driver: Driver, item: SplitInput, parts: Sequence[SortedBucket], totals: ChecksumTotals
 ) -> tuple[int, int]:
     """Returns how many records to write, and their size with framing."""
@@ -310,7 +275,7 @@ def _wanted(
         if not rows:
             break
         count += rows
-        with build_files.opened_here(driver.work.place, run) as local:
+        with build_files.open_run(driver.work.place, run) as local:
             size += int(local.run.mapped("size")[:rows].sum())
     return count, size
 
@@ -328,13 +293,13 @@ def _look(driver: Driver) -> Callable[[], None]:
 
 
 def _result(
-    item: SplitInput, found: Gathered, tasks: Sequence[ShardTask], totals: ChecksumTotals,
-    there: Mapping[str, WrittenShard],
+    item: SplitInput, found: GeneratedRuns, tasks: Sequence[ShardTask], totals: ChecksumTotals,
+    done: Mapping[str, WrittenShard],
 ) -> SplitResult:  # fmt: skip
     """Returns the result of a split; raises unless its shards are complete and add up."""
     written = []
     for task in tasks:
-        one = there.get(task.name)
+        one = done.get(task.name)
         if one is None:
             raise run_files.lost(item.name, "written", f"the shard {task.name}", "no such file")
         written.append(one)
@@ -344,13 +309,10 @@ def _result(
     is_right = total == totals if expected == totals.count else total.count == expected
     if not is_right:
         raise run_files.lost(item.name, "written", totals, total)
-    shards = tuple(
-        ShardContent(one.name, one.bytes, one.count, one.sha256)
-        for one in (each.shard for each in written)
+    return shard_writing.split_result(
+        item.name,
+        [one.shard for one in written],
+        total.bytes - total.count * tfrecord.OVERHEAD,
+        found.state.units,
+        {name: entry for one in written for name, entry in one.sidecars.items()},
     )
-    quarantined = [
-        entry for _, unit in sorted(found.state.units.items()) for entry in unit.quarantined
-    ]
-    num_bytes = total.bytes - total.count * tfrecord.OVERHEAD
-    sidecars = {name: said for one in written for name, said in one.sidecars.items()}
-    return SplitResult(item.name, shards, num_bytes, quarantined, sidecars)

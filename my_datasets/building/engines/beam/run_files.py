@@ -18,13 +18,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.building import planning
+from my_datasets.building import shards
 from my_datasets.building.collector import Collector, SplitRules, States
 from my_datasets.building.engines.beam.build_files import BuildFiles
 from my_datasets.building.journal import SplitState
 from my_datasets.building.options import BuildOptions
 from my_datasets.building.runs import Run
-from my_datasets.building.units import Encoder, Entry, SplitInput, UnitState
+from my_datasets.building.units import Encoder, Entry, SplitInput, UnitState, update_states
 from my_datasets.core.logs import get_logger
 from my_datasets.errors import LostExamplesError
 from my_datasets.records import tfrecord
@@ -33,7 +33,7 @@ from my_datasets.records.tf_example.pieces import Bytes
 _WRAP = 1 << 64
 
 # The part of a worker's memory for records that wait to be written as a run.
-_HELD = 0.125
+_BUFFER_SHARE = 0.125
 # Hashes of a run to report where they are not spread evenly.
 _SAMPLES = 64
 # The suffix of reports, and of no other file in their folder.
@@ -118,7 +118,7 @@ def _footers(data: Bytes, ends: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]
 
 
 @dataclass(frozen=True)
-class Gathering:
+class SplitEncoding:
     """The settings for encoding a split; workers get a copy of it."""
 
     work: BuildFiles
@@ -127,22 +127,22 @@ class Gathering:
     memory: int  # bytes that a worker may use
 
 
-class Gatherer:
+class BundleEncoder:
     """Encodes the examples of one bundle."""
 
-    def __init__(self, gathering: Gathering) -> None:
+    def __init__(self, encoding: SplitEncoding) -> None:
         """Starts an attempt."""
         self.attempt = secrets.token_hex(8)
         self._units: set[int] = set()
         self.reports = 0
-        self._work = gathering.work
-        self._folder = gathering.work.generated(gathering.rules.split)
+        self._work = encoding.work
+        self._folder = encoding.work.generated(encoding.rules.split)
         # Removed with this object, however its bundle ends.
-        self._draft = gathering.work.place.draft()
-        self._takes_samples = gathering.rules.ordered
+        self._draft = encoding.work.place.draft()
+        self._takes_samples = encoding.rules.ordered
         self.collector = Collector(
-            Path(self._draft.name), gathering.rules, gathering.encoder,
-            int(gathering.memory * _HELD), self._report,
+            Path(self._draft.name), encoding.rules, encoding.encoder,
+            int(encoding.memory * _BUFFER_SHARE), self._report,
         )  # fmt: skip
 
     def begins(self, unit: int) -> bool:
@@ -181,36 +181,28 @@ def _samples(run: Run) -> list[int]:
 
 @dataclass(frozen=True)
 class CountedRun:
-    """A run, and which of its records count.
-
-    Attributes:
-      run: The run.
-      excluded: Units in it that do not count, because another attempt does, or none yet.
-      is_witness: Whether its records only serve as a check: other runs must contain them too. A
-        finished bundle wrote the run, but Beam did not commit the bundle: it was repeated, or lost.
-    """
+    """A run, and which of its records count."""
 
     run: Run
+    # Units in it that do not count, because another attempt does, or none yet.
     excluded: frozenset[int] = frozenset()
+    # Whether its records only serve as a check: other runs must contain them too. A finished bundle
+    # wrote the run, but Beam did not commit the bundle: it was repeated, or lost.
     is_witness: bool = False
 
 
 @dataclass
-class Gathered:
-    """The runs of a split.
+class GeneratedRuns:
+    """The runs of a split."""
 
-    Attributes:
-      runs: The runs of which some records count.
-      state: The units; of a collection, the attempts that count.
-      tally: The totals of the records that count, as their workers reported them.
-      samples: Sampled upper halves of hashes, and the bytes that each stands for.
-      chosen: The attempt that counts of each complete unit.
-    """
-
-    runs: list[CountedRun] = field(default_factory=list)
+    runs: list[CountedRun] = field(default_factory=list)  # the runs of which some records count
+    # The units; of a collection, the attempts that count.
     state: SplitState = field(default_factory=SplitState)
+    # The totals of the records that count, as their workers reported them.
     tally: ChecksumTotals = field(default_factory=ChecksumTotals)
+    # Sampled upper halves of hashes, and the bytes that each stands for.
     samples: list[tuple[int, float]] = field(default_factory=list)
+    # The attempt that counts of each complete unit.
     chosen: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -228,19 +220,14 @@ class _Attempt:
 
     def add(self, report: Entry) -> None:
         self.reports.append(report)
-        for number, said in report["units"].items():
-            state = UnitState.from_json(said)
-            before = self.units.get(int(number))
-            if before is not None:
-                state.quarantined = before.quarantined + state.quarantined
-            self.units[int(number)] = state
+        update_states(self.units, report["units"])
 
     @property
     def is_complete(self) -> bool:
         return bool(self.units) and all(state.complete for state in self.units.values())
 
 
-def read(work: BuildFiles, item: SplitInput) -> Gathered:
+def read(work: BuildFiles, item: SplitInput) -> GeneratedRuns:
     """Returns the runs of a split so far, which may be only a part of it."""
     folder = work.generated(item.name)
     # Sorted, so that the reports of an attempt are in their order.
@@ -254,13 +241,13 @@ def read(work: BuildFiles, item: SplitInput) -> Gathered:
     return _of_units({int(unit): name for unit, name in said.items()}, attempts)
 
 
-def _of_units(chosen: dict[int, str], attempts: Mapping[str, _Attempt]) -> Gathered:
+def _of_units(chosen: dict[int, str], attempts: Mapping[str, _Attempt]) -> GeneratedRuns:
     if not chosen:
         for name in sorted(attempts):
             for unit, state in attempts[name].units.items():
                 if state.complete:
                     chosen.setdefault(unit, name)
-    found = Gathered(chosen=chosen)
+    found = GeneratedRuns(chosen=chosen)
     for unit, name in sorted(chosen.items()):
         found.state.units[unit] = attempts[name].units[unit]
     for name, attempt in attempts.items():
@@ -274,10 +261,10 @@ def _of_units(chosen: dict[int, str], attempts: Mapping[str, _Attempt]) -> Gathe
 
 def _of_collection(
     item: SplitInput, work: BuildFiles, attempts: Mapping[str, _Attempt]
-) -> Gathered:
+) -> GeneratedRuns:
     said_to_count = work.read_json(f"{work.generated(item.name)}/{COMMITTED}") or []
     committed = {one["attempt"]: one for one in said_to_count}
-    found = Gathered()
+    found = GeneratedRuns()
     for name, attempt in attempts.items():
         if name not in committed and not attempt.is_complete:
             continue  # the bundle died
@@ -299,7 +286,7 @@ def _of_collection(
 
 
 def _add(
-    found: Gathered,
+    found: GeneratedRuns,
     report: Entry,
     excluded: frozenset[int] = frozenset(),
     *,
@@ -320,7 +307,7 @@ def _add(
         found.tally = sum(counting, found.tally)
 
 
-def complete(work: BuildFiles, item: SplitInput, options: BuildOptions) -> Gathered:
+def complete(work: BuildFiles, item: SplitInput, options: BuildOptions) -> GeneratedRuns:
     """Returns the runs of a complete split, and records which attempts count.
 
     Raises:
@@ -330,18 +317,18 @@ def complete(work: BuildFiles, item: SplitInput, options: BuildOptions) -> Gathe
       EmptySplitError: There is no example.
     """
     found = read(work, item)
-    planning.check_complete(item, found.state)
+    shards.check_complete(item, found.state)
     if item.collection is None:
         name = f"{work.generated(item.name)}/{_CHOSEN}"
         if work.read_json(name) is None:
             # A worker that was given up for dead may still add runs.
             work.write_json(name, found.chosen)
     _check_counts(item, found)
-    planning.check_keys_and_quarantine(item, found.state, options)
+    shards.check_keys_and_quarantine(item, found.state, options)
     if not found.tally.count:
         if any(counted.is_witness for counted in found.runs):
             raise lost(item.name, "gathered", found.runs[0].run.count, 0)
-        raise planning.empty_split(item)
+        raise shards.empty_split(item)
     witnesses = sum(counted.is_witness for counted in found.runs)
     if witnesses:
         _LOGGER.warning(
@@ -363,7 +350,7 @@ def unit_names(work: BuildFiles, split: str) -> list[str]:
     return names
 
 
-def _check_counts(item: SplitInput, found: Gathered) -> None:
+def _check_counts(item: SplitInput, found: GeneratedRuns) -> None:
     """Compares the number of examples that generators yielded with the number of records."""
     units = found.state.units.values()
     expected = sum(unit.seen - len(unit.quarantined) for unit in units)
@@ -371,12 +358,20 @@ def _check_counts(item: SplitInput, found: Gathered) -> None:
         raise lost(item.name, "gathered", expected, found.tally.count)
 
 
-def lost(split: str, done: str, expected: object, there: object) -> LostExamplesError:
+def lost(split: str, done: str, expected: object, found: object) -> LostExamplesError:
     """Returns the error for missing or surplus records; `done` is a participle: `sorted`."""
-    return LostExamplesError(
+    return lost_or_duplicated(
         f"Examples of split {split!r} were lost or duplicated while they were {done}.",
         f"Expected: {expected}",
-        f"Found: {there}",
+        f"Found: {found}",
+    )
+
+
+def lost_or_duplicated(problem: str, *facts: str) -> LostExamplesError:
+    """Returns the error for a runner that lost or duplicated examples."""
+    return LostExamplesError(
+        problem,
+        *facts,
         "Nothing is published.",
         fix="run the same again; if it fails again, use another runner, and please report it",
     )

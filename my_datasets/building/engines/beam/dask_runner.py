@@ -21,8 +21,8 @@ from apache_beam.runners.portability.fn_api_runner import translations
 from apache_beam.runners.worker import bundle_processor
 from dask.delayed import Delayed
 
-from my_datasets.building.engines.beam.runners import dask_stages
-from my_datasets.building.engines.beam.runners.dask_stages import Grouping, SideInput, Stage
+from my_datasets.building.engines.beam import dask_stages
+from my_datasets.building.engines.beam.dask_stages import Grouping, SideInput, Stage
 from my_datasets.core.processes import cores
 from my_datasets.errors import BuildInterruptedError
 
@@ -93,11 +93,7 @@ class DaskResult(runner.PipelineResult):  # type: ignore[misc]
         self._futures = futures
 
     def wait_until_finish(self, duration: float | None = None) -> str:
-        """Returns the state once all tasks are done.
-
-        Args:
-          duration: The timeout in milliseconds; None for no timeout.
-        """
+        """Returns the state once all tasks are done; `duration` is in milliseconds."""
         timeout = None if duration is None else duration / 1000
         try:
             waiting = distributed.as_completed(

@@ -7,7 +7,7 @@ every runner reports progress.
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar
@@ -16,9 +16,9 @@ import apache_beam as beam
 from apache_beam.runners.runner import PipelineResult, PipelineState
 
 from my_datasets.building.engines.beam.build_files import BuildFiles
-from my_datasets.building.engines.beam.runners.runners import Submission
-from my_datasets.building.engines.beam.workers import Surroundings
-from my_datasets.building.engines.beam.workspace import Place
+from my_datasets.building.engines.beam.runners import Submission
+from my_datasets.building.engines.beam.workers import WorkerEnvironment
+from my_datasets.building.engines.beam.workspace import Workspace
 from my_datasets.building.options import BuildOptions, Examine, Job
 from my_datasets.building.progress import Meter
 from my_datasets.core import interruption
@@ -39,9 +39,7 @@ _Found = TypeVar("_Found")
 def watch_progress(look: Callable[[], None], meter: Meter) -> Iterator[None]:
     """Reports the progress every few seconds while a pipeline runs.
 
-    Args:
-      look: Updates the counts of `meter`.
-      meter: Reports them; no other thread may use it meanwhile.
+    `look` updates the counts of `meter`, which no other thread may use meanwhile.
     """
     over = threading.Event()
 
@@ -55,7 +53,7 @@ def watch_progress(look: Callable[[], None], meter: Meter) -> Iterator[None]:
                 # The pipeline runs on, and a store may answer next time.
                 _LOGGER.warning("Cannot determine the progress of the pipeline: %s", error)
             wait = max(_EVERY, _TIMES * (time.monotonic() - begin))
-            meter.tell()
+            meter.report_now()
 
     thread = threading.Thread(target=run, name="watching a pipeline", daemon=True)
     thread.start()
@@ -69,7 +67,7 @@ def watch_progress(look: Callable[[], None], meter: Meter) -> Iterator[None]:
 class NewFiles:
     """Finds the files that were added to a folder since the last look."""
 
-    def __init__(self, place: Place, folder: str, ending: str = "") -> None:
+    def __init__(self, place: Workspace, folder: str, ending: str = "") -> None:
         """Takes the folder, and the suffix of the files; existing files do not count as new."""
         self._place, self._folder, self._ending = place, folder, ending
         self._known: set[str] = set()
@@ -116,7 +114,7 @@ class BeamStage:
     pipeline: beam.Pipeline | None
     metadata: Mapping[str, beam.PCollection] | None
     ended: Callable[[PipelineResult], None]
-    place: Place
+    place: Workspace
     check: Callable[[], None]
     examine: Examine
     identity: Mapping[str, object]
@@ -133,24 +131,35 @@ class Driver:
     how: BeamStage
     work: BuildFiles
     meter: Meter
-    surroundings: Surroundings
+    environment: WorkerEnvironment
 
-    def forget_generated(self, split: str) -> None:
+    def remove_generated(self, split: str) -> None:
         """Removes the runs and reports of a split."""
-        self.work.place.forget(self.work.generated(split))
+        self.work.place.remove(self.work.generated(split))
 
-    def forget_parts(self, split: str) -> None:
+    def remove_parts(self, split: str) -> None:
         """Removes the sorted parts of a split."""
-        self.work.place.forget(self.work.parts(split))
+        self.work.place.remove(self.work.parts(split))
 
-    def patiently(self, look: Callable[[], _Found]) -> _Found:
+    def distribute(
+        self, pipeline: beam.Pipeline, name: str, tasks: Iterable[object]
+    ) -> beam.PCollection:
+        """Returns tasks as a collection that is spread over the workers; `name` is like `units`."""
+        return (
+            pipeline
+            | f"Files of {name}" >> beam.Create(self.work.write_tasks(name, tasks), reshuffle=False)
+            | f"Read {name}" >> beam.FlatMap(self.work.tasks_in)
+            | f"Spread {name}" >> beam.Reshuffle()
+        )
+
+    def retry_until_visible(self, look: Callable[[], _Found]) -> _Found:
         """Calls `look` until all files of other machines are visible, and returns its result.
 
         Raises:
-          LostExamplesError: `look` still raises it after `Place.late` seconds.
+          LostExamplesError: `look` still raises it after `Workspace.visibility_delay` seconds.
         """
         has_workers = self.how.submission.preset.has_workers
-        until = time.monotonic() + (self.work.place.late if has_workers else 0.0)
+        until = time.monotonic() + (self.work.place.visibility_delay if has_workers else 0.0)
         while True:
             try:
                 return look()
@@ -164,15 +173,12 @@ class Driver:
     ) -> PipelineResult:
         """Runs a pipeline to its end, and returns its result.
 
-        Args:
-          stage: A participle for messages, such as `sorting`.
-          pipeline: The pipeline.
-          look: Updates the progress.
+        `stage` is a participle for messages, such as `sorting`, and `look` updates the progress.
 
         Raises:
           MyDatasetsError: A worker or the runner failed.
         """
-        self.work.forget_failures()
+        self.work.remove_failures()
         try:
             with watch_progress(look, self.meter):
                 result = pipeline.run()
@@ -190,6 +196,6 @@ class Driver:
                 raise interrupted from None
             raise self.work.failure(stage, error) from error
         finally:
-            self.work.forget_tasks()
+            self.work.remove_tasks()
         look()
         return result

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from my_datasets.building.engines.beam.build_files import BuildFiles
-from my_datasets.building.engines.beam.pipelines.run_files import Gathered
+from my_datasets.building.engines.beam.run_files import GeneratedRuns
 from my_datasets.building.runs import Columns
 from my_datasets.errors import BuildInterruptedError
 from my_datasets.records.tf_example import pieces
@@ -110,17 +110,9 @@ class Buckets:
 
 
 def cut(
-    work: BuildFiles, split: str, gathered: Gathered, memory: int, *, spread_evenly: bool
+    work: BuildFiles, split: str, gathered: GeneratedRuns, memory: int, *, spread_evenly: bool
 ) -> Buckets:
-    """Cuts a split into buckets, or returns the buckets of an earlier build.
-
-    Args:
-      work: The files of the build.
-      split: The split.
-      gathered: The runs of the split.
-      memory: The bytes that a worker may use.
-      spread_evenly: Whether the order is that of hashes, so that buckets need no samples.
-    """
+    """Cuts a split into buckets, or returns the buckets of an earlier build."""
     total = gathered.data_bytes
     if work.place.read(_file(split)) is None:
         most = min(MOST_BYTES, memory * _OF_MEMORY)

@@ -1,24 +1,131 @@
-"""The runners: their names and options, and pipelines for them."""
+"""The runners: their names and options, and pipelines for them.
 
+Beam's own runner for Flink starts one for each pipeline, and all of them stay until Python ends;
+those for Spark and Prism keep one until then. If Python is killed, they stay for ever.
+"""
+
+import atexit
 import importlib.util
 import os
 import shutil
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import apache_beam as beam
-from apache_beam.options.pipeline_options import PipelineOptions, TypeOptions
+from apache_beam.options.pipeline_options import PipelineOptions, SparkRunnerOptions, TypeOptions
+from apache_beam.runners.portability import flink_runner, job_server, prism_runner, spark_runner
 from apache_beam.runners.portability.fn_api_runner import FnApiRunner
 from apache_beam.runners.runner import PipelineRunner
 
-from my_datasets.building.engines.beam import workers
-from my_datasets.building.engines.beam.runners import job_servers
+from my_datasets.building.engines.beam import tied_process, workers
 from my_datasets.errors import InvalidOptionError, nearest
 
 if TYPE_CHECKING:
-    from my_datasets.building.engines.beam.runners.dask_runner import Cluster
+    from my_datasets.building.engines.beam.dask_runner import Cluster
+
+
+class _Process(job_server.JobServer):  # type: ignore[misc]
+    """A job server that is started once, and stopped by the build.
+
+    Beam's `StopOnExitJobServer` replaces the handler of Ctrl-C with one that waits for a lock that
+    the interrupted code may hold, and that stops the server even where Ctrl-C is ignored.
+    """
+
+    def __init__(self, server: job_server.SubprocessJobServer) -> None:
+        self._lock = threading.Lock()
+        self._server = server
+        self._endpoint: str | None = None
+
+    def start(self) -> str:
+        with self._lock:
+            if self._endpoint is None:
+                self._endpoint = self._server.start()
+                atexit.register(self.stop)
+            return self._endpoint
+
+    def stop(self) -> None:
+        with self._lock:
+            if self._endpoint is not None:
+                self._endpoint = None
+                atexit.unregister(self.stop)
+                self._server.stop()
+
+
+class LazyJobServer:
+    """Starts a job server for the first pipeline, and keeps it for the next ones."""
+
+    _server: _Process | None = None
+
+    def default_job_server(self, options: PipelineOptions) -> job_server.JobServer:
+        """Returns the job server; Beam calls this where there is no option `job_endpoint`."""
+        if self._server is not None:
+            return self._server
+        server = self._made(options)
+        if isinstance(server, _Process):  # other ones start no process
+            self._server = server
+        return server
+
+    def stop(self) -> None:
+        """Stops the process. A later pipeline starts another one."""
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+
+    def _made(self, options: PipelineOptions) -> job_server.JobServer:
+        raise NotImplementedError
+
+
+class FlinkRunner(LazyJobServer, flink_runner.FlinkRunner):  # type: ignore[misc]
+    """Runs pipelines on Flink."""
+
+    def _made(self, options: PipelineOptions) -> job_server.JobServer:
+        # This also completes the master's address in the options.
+        server = flink_runner.FlinkRunner.default_job_server(self, options)
+        if not isinstance(server, job_server.StopOnExitJobServer):
+            return server
+        return _Process(_OfFlink(options))
+
+
+class SparkRunner(LazyJobServer, spark_runner.SparkRunner):  # type: ignore[misc]
+    """Runs pipelines on Spark."""
+
+    def _made(self, options: PipelineOptions) -> job_server.JobServer:
+        if options.view_as(SparkRunnerOptions).spark_submit_uber_jar:
+            return spark_runner.SparkRunner.default_job_server(self, options)
+        # Beam caches its own by options, so that a later build would get a stopped one.
+        return _Process(_OfSpark(options))
+
+
+class PrismRunner(LazyJobServer, prism_runner.PrismRunner):  # type: ignore[misc]
+    """Runs pipelines on Prism, which is its own job server."""
+
+    def _made(self, options: PipelineOptions) -> job_server.JobServer:
+        return _Process(_OfPrism(options))
+
+
+class _EndingWithTheBuild(job_server.SubprocessJobServer):  # type: ignore[misc]
+    """A job server that ends with the building process, even by SIGKILL."""
+
+    def subprocess_cmd_and_endpoint(self) -> tuple[list[str], str]:
+        # The calling thread is the one that builds, and it stops the server before it ends.
+        command, endpoint = super().subprocess_cmd_and_endpoint()
+        return tied_process.command_for([str(part) for part in command]), endpoint
+
+
+class _OfFlink(_EndingWithTheBuild, flink_runner.FlinkJarJobServer):  # type: ignore[misc]
+    pass
+
+
+class _OfSpark(_EndingWithTheBuild, spark_runner.SparkJarJobServer):  # type: ignore[misc]
+    pass
+
+
+class _OfPrism(_EndingWithTheBuild, prism_runner.PrismJobServer):  # type: ignore[misc]
+    pass
+
 
 _LOSING_MODES = ("multi_threading", "multi_processing")
 # Workers are threads of the building process; a job server answers within seconds, or never.
@@ -29,22 +136,15 @@ _OF_DASK = ("dask_client_address", "dask_scheduler_file", "dask_npartitions")
 
 @dataclass(frozen=True)
 class Preset:
-    """A runner and its defaults.
-
-    Attributes:
-      name: Its name.
-      aliases: Its other names.
-      defaults: Default options.
-      in_memory: Whether it groups in memory, so that a pipeline gets only a part of the data.
-      has_workers: Whether other processes do the work.
-      knows_all_options: Whether unknown options are mistakes; a job server may have its own.
-    """
+    """A runner and its defaults."""
 
     name: str
     aliases: tuple[str, ...] = ()
     defaults: Mapping[str, object] = field(default_factory=dict)
+    # Whether it groups in memory, so that a pipeline gets only a part of the data.
     in_memory: bool = False
-    has_workers: bool = True
+    has_workers: bool = True  # whether other processes do the work
+    # Whether unknown options are mistakes; a job server may have its own.
     knows_all_options: bool = True
 
 
@@ -66,10 +166,10 @@ DATAFLOW = Preset("dataflow", ("dataflowrunner",), knows_all_options=False)
 PRESETS = (IN_PROCESS, DASK, PRISM, FLINK, SPARK, PORTABLE, DATAFLOW)
 
 # The build starts the job servers of these.
-_WITH_SERVER: dict[str, type[job_servers.LazyJobServer]] = {
-    PRISM.name: job_servers.PrismRunner,
-    FLINK.name: job_servers.FlinkRunner,
-    SPARK.name: job_servers.SparkRunner,
+_WITH_SERVER: dict[str, type[LazyJobServer]] = {
+    PRISM.name: PrismRunner,
+    FLINK.name: FlinkRunner,
+    SPARK.name: SparkRunner,
 }
 # Beam's names of runners that it makes itself.
 _BEAMS_NAMES = {"portable": "PortableRunner", "dataflow": "DataflowRunner"}
@@ -113,11 +213,11 @@ class Submission:
             self.options = workers.configured(self.options)
         _check(self.preset, self.options)
         self._cluster: Cluster | None = None
-        self._with_server: job_servers.LazyJobServer | None = None
+        self._with_server: LazyJobServer | None = None
 
     def cluster(self) -> "Cluster":
         """Returns the connection to Dask, shared by all pipelines."""
-        from my_datasets.building.engines.beam.runners import dask_runner
+        from my_datasets.building.engines.beam import dask_runner
 
         if self._cluster is None:
             self._cluster = dask_runner.Cluster(self.options)
@@ -140,11 +240,7 @@ class Submission:
         return beam.Pipeline(runner=self._make_runner(), options=options)
 
     def at_once(self, memory: int) -> int | None:
-        """Returns how many bytes one pipeline may group; None for any number.
-
-        Args:
-          memory: The bytes that a worker may use.
-        """
+        """Returns how many bytes one pipeline may group, by a worker's memory; None for any."""
         # The runner keeps the ungrouped and the grouped bytes, and the worker sorts some.
         if not self.preset.in_memory:
             return None

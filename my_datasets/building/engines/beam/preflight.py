@@ -16,7 +16,7 @@ import apache_beam as beam
 
 from my_datasets.building.engines.beam import workers
 from my_datasets.building.engines.beam.build_files import BuildFiles
-from my_datasets.building.engines.beam.runners.runners import (
+from my_datasets.building.engines.beam.runners import (
     DASK,
     DATAFLOW,
     FLINK,
@@ -24,7 +24,7 @@ from my_datasets.building.engines.beam.runners.runners import (
     SPARK,
     Submission,
 )
-from my_datasets.building.engines.beam.workers import Surroundings
+from my_datasets.building.engines.beam.workers import WorkerEnvironment
 from my_datasets.errors import BuildInterruptedError, InvalidOptionError
 
 # Seconds that an address has to answer.
@@ -49,7 +49,7 @@ _ADDRESSES = {
 }
 
 
-def check(submission: Submission, work: BuildFiles, surroundings: Surroundings) -> None:
+def check(submission: Submission, work: BuildFiles, environment: WorkerEnvironment) -> None:
     """Checks that the runner answers, and that its workers have what they need.
 
     Raises:
@@ -61,9 +61,9 @@ def check(submission: Submission, work: BuildFiles, surroundings: Surroundings) 
     _check_addresses(submission.options)
     _check_environment(submission)
     if submission.preset == DASK:
-        submission.cluster().ask(surroundings.check)
+        submission.cluster().ask(environment.check)
     elif submission.preset != DATAFLOW:  # whose pipelines take minutes to begin
-        _ask_workers(submission, work, surroundings)
+        _ask_workers(submission, work, environment)
 
 
 def _check_addresses(options: Mapping[str, object]) -> None:
@@ -140,25 +140,25 @@ class EnvironmentProbe:
     """A worker's answer."""
 
     work: BuildFiles
-    surroundings: Surroundings
+    environment: WorkerEnvironment
 
     def __call__(self, _: int) -> None:
         """Reports that the worker has begun, and then what it lacks."""
-        with self.work.telling_failures():
-            if self.work.place.is_there():
+        with self.work.reporting_failures():
+            if self.work.place.exists():
                 self.work.write_json(f"{_ANSWERS}/{secrets.token_hex(8)}.json", os.getpid())
-            self.surroundings.check()
+            self.environment.check()
 
 
-def _ask_workers(submission: Submission, work: BuildFiles, surroundings: Surroundings) -> None:
-    work.forget_failures()
-    work.place.forget(_ANSWERS)
+def _ask_workers(submission: Submission, work: BuildFiles, environment: WorkerEnvironment) -> None:
+    work.remove_failures()
+    work.place.remove(_ANSWERS)
     pipeline = submission.pipeline()
     _ = (
         pipeline
         | "Numbers" >> beam.Create(list(range(_ASKED)), reshuffle=False)
         | "Spread" >> beam.Reshuffle()
-        | "Ask" >> beam.Map(EnvironmentProbe(work, surroundings))
+        | "Ask" >> beam.Map(EnvironmentProbe(work, environment))
     )
     failed: list[Exception] = []
     try:
@@ -191,4 +191,4 @@ def _ask_workers(submission: Submission, work: BuildFiles, surroundings: Surroun
         begun = bool(work.place.sizes(_ANSWERS))
         never = None if begun else workers.cannot_start(submission.options, failed[0])
         raise never or work.failure("checking the workers", failed[0]) from failed[0]
-    work.place.forget(_ANSWERS)
+    work.place.remove(_ANSWERS)

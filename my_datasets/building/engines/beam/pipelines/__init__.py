@@ -1,1 +1,0 @@
-"""The three pipelines of a build, and the stages that run them."""

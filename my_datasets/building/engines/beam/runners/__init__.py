@@ -1,1 +1,0 @@
-"""The runners: pipelines on Prism, Flink, Spark, Dask and Dataflow."""

@@ -1,1 +1,0 @@
-"""Downloads files over HTTP: resumes, falls back to mirrors and verifies."""
