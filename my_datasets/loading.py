@@ -156,8 +156,8 @@ def _locked(
         request.check(Path(builder.data_dir), has_shards=True)
     elif request.is_locked:
         found = find(request.reference, data_dir)  # applies the lock
-        if found.origin is not None:
-            return OnDemandBuilder(found.path, found.origin)
+        if found.provider is not None:
+            return OnDemandBuilder(found.path, found.provider)
     return builder
 
 

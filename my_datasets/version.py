@@ -115,7 +115,7 @@ class Version(os.PathLike[str]):
             return prepared_builder(self.path)
         from my_datasets.input_pipeline.read.prepared import find
 
-        return prepared_builder(self.path, find(self.url).origin)
+        return prepared_builder(self.path, find(self.url).provider)
 
     @property
     def _is_remote(self) -> bool:
@@ -314,4 +314,4 @@ def open(  # noqa: A001 - as in `zarr.open` and `PIL.Image.open`
     from my_datasets.input_pipeline.read.prepared import find
 
     found = find(reference, data_dir)
-    return Version(found.metadata, found.origin.address if found.origin is not None else None)
+    return Version(found.metadata, found.provider.address if found.provider is not None else None)

@@ -113,7 +113,7 @@ def with_delivery(
 def _of_a_window(stages: Sequence[Stage], order: EpochOrder) -> int | None:
     """Returns the mean number of examples in a window of shards, if shards are fetched."""
     read = Plan(tuple(stages)).get(Read)
-    if read is None or read.held is None or not isinstance(order, WindowOrder):
+    if read is None or read.max_cached_shards is None or not isinstance(order, WindowOrder):
         return None
     return max(1, order.size * order.window // len(order.runs))
 

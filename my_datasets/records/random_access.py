@@ -16,7 +16,7 @@ import numpy.typing as npt
 from my_datasets.core.processes import PerProcess
 from my_datasets.errors import CorruptShardError, explain, missing_shard
 from my_datasets.records import index, tfrecord
-from my_datasets.records.shard_provider import Bringer, hold, release
+from my_datasets.records.shard_provider import Fetcher, lock_shard, unlock_shard
 from my_datasets.records.tf_example.columns import PADDING, Bytes, Places
 
 # If records are shorter on average, checksums are computed on slices of one copy of the buffer.
@@ -87,7 +87,7 @@ class RecordReader:
 
     shards: Sequence[RecordShard]
     ranges: Sequence[tuple[int, int]]
-    fetch: Bringer | None = None
+    fetch: Fetcher | None = None
     most_open: int | None = None
     _files: "_Files" = field(init=False, repr=False, compare=False)
 
@@ -164,7 +164,7 @@ class _Opened:
 
 
 def _close(file: int, process: int) -> None:
-    release(file, process)
+    unlock_shard(file, process)
     os.close(file)
 
 
@@ -204,7 +204,7 @@ class _Files:
     def __init__(
         self,
         shards: tuple[RecordShard, ...],
-        fetch: Bringer | None,
+        fetch: Fetcher | None,
         most_open: int | None,
     ) -> None:
         self._shards = shards
@@ -324,7 +324,7 @@ class _Files:
         file = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # else a pipe blocks
         try:
             if self._fetch is not None and not self._most_open:
-                hold(file)  # one that stays open is readable even if it is evicted
+                lock_shard(file)  # one that stays open is readable even if it is evicted
             if len(offsets) - 1 != length:
                 raise _changed(path, f"it has {len(offsets) - 1:,} records; expected {length:,}")
             mapped = mmap.mmap(file, 0, prot=mmap.PROT_READ) if size else b""

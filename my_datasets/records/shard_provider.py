@@ -100,11 +100,11 @@ def is_attached(version_dir: Path) -> bool:
     return (version_dir / FILE_NAME).is_file()
 
 
-class Bringer(Protocol):
+class Fetcher(Protocol):
     """Fetches shards on demand; it can be sent to other processes."""
 
     @property
-    def most(self) -> int:
+    def max_open(self) -> int:
         """How many shards may stay open between reads; 0 if they must be closed for eviction."""
 
     @property
@@ -114,10 +114,10 @@ class Bringer(Protocol):
     def __call__(self, path: Path) -> None:
         """Fetches a shard that is about to be opened, unless it is already here."""
 
-    def ahead(self, paths: Iterable[Path]) -> None:
+    def prefetch(self, paths: Iterable[Path]) -> None:
         """Starts fetching shards that will be needed."""
 
-    def try_to_bring(self, path: Path) -> None:
+    def try_fetch(self, path: Path) -> None:
         """Fetches a shard if it fits in the cache; never fails."""
 
 
@@ -133,7 +133,7 @@ class ShardProvider(Protocol):
         """The address to find the version again: a URL, or a directory with its metadata."""
 
     @property
-    def held_at(self) -> str:
+    def shards_dir(self) -> str:
         """The location of the shards while they are read."""
 
     @property
@@ -144,12 +144,13 @@ class ShardProvider(Protocol):
     def modified(self) -> int:
         """The last modification time of any file, in ns since the epoch; 0 if they never change."""
 
-    def bringer(self, names: Collection[str], held: int | None) -> Bringer:
+    def fetcher(self, names: Collection[str], max_cached_shards: int | None) -> Fetcher:
         """Returns the object that fetches some of the shards.
 
         Args:
           names: The shards.
-          held: How many of them must fit in the cache at a time; None for as many as fit.
+          max_cached_shards: How many of them must fit in the cache at a time; None for as many
+            as fit.
 
         Raises:
           InvalidOptionError: They do not fit.
@@ -174,7 +175,7 @@ def _forget_removed(folder: Path) -> None:
                     note.unlink()
 
 
-def hold(file: int) -> None:
+def lock_shard(file: int) -> None:
     """Locks a shard against eviction for as long as it is open.
 
     Args:
@@ -187,7 +188,7 @@ def hold(file: int) -> None:
         fcntl.flock(file, fcntl.LOCK_SH)
 
 
-def release(file: int, process: int) -> None:
+def unlock_shard(file: int, process: int) -> None:
     """Unlocks a shard that is about to be closed, unless the parent of this process locked it.
 
     Closing alone leaves the lock to children that were forked while the shard was open, for as long

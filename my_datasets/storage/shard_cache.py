@@ -114,7 +114,7 @@ class ShardCache:
         """Returns the path of a file, whether or not it is cached."""
         return self.directory / key
 
-    def bring(
+    def fetch(
         self,
         wanted: RemoteFile,
         read: Callable[[], Iterable[bytes]],

@@ -262,8 +262,10 @@ def test_the_index_of_a_version_that_has_none_any_more_is_not_used(tmp_path):
             index.path_of(version / name).unlink()
         url = f"file://{version}"
         directory, files = bucket_cache.mirror(url, tmp_path / "copies")
-        bringer = ObjectStore(url, directory, files, "", 1).bringer([name, other], 2)
-        reader = RecordReader([RecordShard(directory / name, 2)], [(0, 2)], bringer, bringer.most)
+        fetcher = ObjectStore(url, directory, files, "", 1).fetcher([name, other], 2)
+        reader = RecordReader(
+            [RecordShard(directory / name, 2)], [(0, 2)], fetcher, fetcher.max_open
+        )
         found = reader.read(np.array([0]))
         assert found.data[found.starts[0] : found.stops[0]].tobytes() == records[0]
 

@@ -359,7 +359,7 @@ def test_a_cache_removes_only_what_it_made(tmp_path):
     (shelf.directory / ("d" * 64)).mkdir()
     for number in range(5):
         wanted, data = shelf_file(number)
-        shelf.bring(wanted, lambda data=data: [data], AssertionError)
+        shelf.fetch(wanted, lambda data=data: [data], AssertionError)
     assert all((shelf.directory / name).read_text() == "mine" for name in names)
     assert target.read_text() == "precious"
     assert (shelf.directory / ("d" * 64)).is_dir()
@@ -373,7 +373,7 @@ def test_a_cache_writes_and_removes_nothing_through_links(tmp_path, victim):
     partial = shelf.path_of(wanted.key + ".partial")
     partial.hardlink_to(victim / "thesis.txt")
     (shelf.directory / ".used" / wanted.key).symlink_to(victim / "new")
-    shelf.bring(wanted, lambda: [data], AssertionError)
+    shelf.fetch(wanted, lambda: [data], AssertionError)
     assert shelf.path_of(wanted.key).read_bytes() == data
     shutil.rmtree(shelf.directory / ".used")
     (shelf.directory / ".used").symlink_to(victim)
@@ -391,7 +391,7 @@ def test_a_planted_file_in_a_cache_is_not_given(tmp_path, kind):
         shutil.copy(elsewhere, path)
     else:
         path.symlink_to(elsewhere)
-    shelf.bring(wanted, lambda: [data], AssertionError)
+    shelf.fetch(wanted, lambda: [data], AssertionError)
     assert path.read_bytes() == data
     assert not path.is_symlink()
 
@@ -399,13 +399,13 @@ def test_a_planted_file_in_a_cache_is_not_given(tmp_path, kind):
 def test_a_cached_file_that_was_changed_is_not_given(tmp_path):
     shelf = ShardCache(tmp_path / "cache", 10_000)
     wanted, data = shelf_file(1)
-    shelf.bring(wanted, lambda: [data], AssertionError)
+    shelf.fetch(wanted, lambda: [data], AssertionError)
     path = shelf.path_of(wanted.key)
     before = path.stat()
     while path.stat().st_ctime_ns == before.st_ctime_ns:  # its clock stands still for a while
         path.write_bytes(bytes(1000))
         os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
-    shelf.bring(wanted, lambda: [data], AssertionError)
+    shelf.fetch(wanted, lambda: [data], AssertionError)
     assert path.read_bytes() == data
 
 
@@ -424,20 +424,20 @@ def no_hashing(monkeypatch):
 def test_a_cached_file_is_hashed_once_by_each_machine(tmp_path, monkeypatch):
     shelf = ShardCache(tmp_path / "cache", 10_000)
     wanted, data = shelf_file(1)
-    shelf.bring(wanted, lambda: [data], AssertionError)
+    shelf.fetch(wanted, lambda: [data], AssertionError)
 
     def unwanted():
         raise AssertionError("it was fetched")
 
     with no_hashing(monkeypatch):
         for _ in range(3):
-            shelf.bring(wanted, unwanted, AssertionError)
+            shelf.fetch(wanted, unwanted, AssertionError)
     monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path / "other"))
     with no_hashing(monkeypatch), pytest.raises(AssertionError, match="hashed"):
-        shelf.bring(wanted, unwanted, AssertionError)
-    shelf.bring(wanted, unwanted, AssertionError)
+        shelf.fetch(wanted, unwanted, AssertionError)
+    shelf.fetch(wanted, unwanted, AssertionError)
     with no_hashing(monkeypatch):
-        shelf.bring(wanted, unwanted, AssertionError)
+        shelf.fetch(wanted, unwanted, AssertionError)
 
 
 # Pulled versions.

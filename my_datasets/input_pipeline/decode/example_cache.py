@@ -194,7 +194,7 @@ def open_cache(cache: Cache, plan: Plan, source: IndexedExamples) -> ExampleCach
         "dataset": read.dataset, "content": read.content, "split": read.split,
         "columns": decode.columns, "as_supervised": decode.as_supervised,
         "image_size": decode.image_size, "crop": decode.crop, "undecodable": decode.undecodable,
-        "modified": prepared.find(read.path, held_at=read.held_at).modified,
+        "modified": prepared.find(read.path, shards_dir=read.shards_dir).modified,
         # Older directories have no such entry.
         **({} if decode.missing == "tfds" else {"missing": repr(decode.missing)}),
     }  # fmt: skip

@@ -22,8 +22,8 @@ from my_datasets.errors import (
     SplitNotFoundError,
     missing_shard,
 )
-from my_datasets.input_pipeline.read.attached_release import origin_of
-from my_datasets.records.shard_provider import Bringer, ShardProvider, hold, release
+from my_datasets.input_pipeline.read.attached_release import provider_of
+from my_datasets.records.shard_provider import Fetcher, ShardProvider, lock_shard, unlock_shard
 from my_datasets.storage import addresses
 
 # TFDS's own defaults: files interleaved if their order need not be kept; bytes read at once.
@@ -43,17 +43,17 @@ class OnDemandBuilder:
       data_dir: The directory with its metadata.
     """
 
-    def __init__(self, version_dir: Path, origin: ShardProvider) -> None:
+    def __init__(self, version_dir: Path, provider: ShardProvider) -> None:
         """Opens the metadata.
 
         Args:
           version_dir: The directory with the version's metadata.
-          origin: Where its shards come from.
+          provider: Where its shards come from.
         """
         builder = builder_from_directory(version_dir)
         self.info: tfds.core.DatasetInfo = builder.info
         self.data_dir = builder.data_dir
-        self._origin = origin
+        self._provider = provider
 
     def as_dataset(
         self,
@@ -97,16 +97,16 @@ class OnDemandBuilder:
             raise InvalidOptionError(f"{split!r} has no examples.", fix="choose another slice")
         in_turn = self._in_turn(config, shuffle_files=shuffle_files)
         names = {Path(one.filename).name for one in files}
-        bringer = self._origin.bringer(names, min(in_turn, len(names)))
+        fetcher = self._provider.fetcher(names, min(in_turn, len(names)))
         shards = _chosen(files, config, shuffle_files=shuffle_files)
-        if bringer.spare:
+        if fetcher.spare:
             shards = shards.map(
-                lambda shard: {**shard, "path": _prefetched(bringer, shard["path"])},
-                num_parallel_calls=min(_AHEAD, bringer.spare), deterministic=True,
+                lambda shard: {**shard, "path": _prefetched(fetcher, shard["path"])},
+                num_parallel_calls=min(_AHEAD, fetcher.spare), deterministic=True,
             )  # fmt: skip
         is_cut = any(one.skip or not one.takes_all for one in files)
         records = shards.interleave(
-            lambda shard: _records(bringer, shard, config, is_cut=is_cut),
+            lambda shard: _records(fetcher, shard, config, is_cut=is_cut),
             cycle_length=in_turn, block_length=config.interleave_block_length,
         )  # fmt: skip
         if config.assert_cardinality and not config.input_context:
@@ -206,11 +206,11 @@ def _chosen(
     return shards.repeat() if config.repeat_filenames else shards
 
 
-def _prefetched(bringer: Bringer, path: tf.Tensor) -> tf.Tensor:
+def _prefetched(fetcher: Fetcher, path: tf.Tensor) -> tf.Tensor:
     """Returns a shard's path, after prefetching the shard if the cache has room."""
 
     def come(name: tf.Tensor) -> tf.Tensor:
-        bringer.try_to_bring(Path(name.numpy().decode()))
+        fetcher.try_fetch(Path(name.numpy().decode()))
         return name
 
     found = tf.py_function(come, [path], tf.string)
@@ -220,19 +220,19 @@ def _prefetched(bringer: Bringer, path: tf.Tensor) -> tf.Tensor:
 
 @tf.autograph.experimental.do_not_convert
 def _records(
-    bringer: Bringer, shard: Mapping[str, tf.Tensor], config: tfds.ReadConfig, *, is_cut: bool
+    fetcher: Fetcher, shard: Mapping[str, tf.Tensor], config: tfds.ReadConfig, *, is_cut: bool
 ) -> tf.data.Dataset:
     """Returns the records of a shard, which stays on disk while it is read; with ids if requested.
 
     Args:
-      bringer: Downloads the shard.
+      fetcher: Downloads the shard.
       shard: The shard's path, and which of its records to read.
       config: How to read it.
       is_cut: Whether the split leaves out some records of some shards.
     """
 
     def opened(path: bytes) -> Iterator[bytes]:
-        with _downloaded(bringer, Path(path.decode())):
+        with _downloaded(fetcher, Path(path.decode())):
             yield path
 
     paths = tf.data.Dataset.from_generator(
@@ -253,7 +253,7 @@ def _records(
 
 
 @contextlib.contextmanager
-def _downloaded(bringer: Bringer, path: Path) -> Iterator[None]:
+def _downloaded(fetcher: Fetcher, path: Path) -> Iterator[None]:
     """Downloads a shard, and keeps it on disk within the context.
 
     Raises:
@@ -261,15 +261,15 @@ def _downloaded(bringer: Bringer, path: Path) -> Iterator[None]:
     """
     process = os.getpid()
     for _ in range(_TRIES):
-        bringer(path)
+        fetcher(path)
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-            hold(file.fileno())
+            lock_shard(file.fileno())
             try:
                 if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                     yield
                     return
             finally:
-                release(file.fileno(), process)
+                unlock_shard(file.fileno(), process)
     raise CorruptShardError(
         f"{path} is taken away as often as it comes.",
         fix="give a larger cache_bytes: others who share the cache need all of it",
@@ -277,16 +277,18 @@ def _downloaded(bringer: Bringer, path: Path) -> Iterator[None]:
 
 
 def prepared_builder(
-    version_dir: Path, origin: ShardProvider | None = None
+    version_dir: Path, provider: ShardProvider | None = None
 ) -> tfds.core.DatasetBuilder | OnDemandBuilder:
     """Returns what reads a prepared version.
 
     Args:
       version_dir: The directory with its metadata.
-      origin: Where its shards come from; None for the directory, or for where the metadata says.
+      provider: Where its shards come from; None for the directory, or for where the metadata says.
     """
-    origin = origin or origin_of(version_dir)
-    return OnDemandBuilder(version_dir, origin) if origin else builder_from_directory(version_dir)
+    provider = provider or provider_of(version_dir)
+    return (
+        OnDemandBuilder(version_dir, provider) if provider else builder_from_directory(version_dir)
+    )
 
 
 def as_dataset(

@@ -85,7 +85,7 @@ def mix(
     of_examples = [
         tuple(stage for stage in one.stages if not isinstance(stage, _OF_BATCHES)) for one in plans
     ]
-    if any(one.the(Read).held is not None for one in plans):
+    if any(one.the(Read).max_cached_shards is not None for one in plans):
         raise InvalidOptionError(
             "Datasets in an object store cannot be mixed: reading would evict their shards "
             "again and again.",

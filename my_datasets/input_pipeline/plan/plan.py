@@ -25,6 +25,9 @@ from my_datasets.records import shard_provider
 from my_datasets.storage import addresses
 
 _FORMAT = 1
+# Fields whose names in the JSON are older.
+_JSON_NAMES = {"max_cached_shards": "held", "shards_dir": "held_at"}
+_FIELDS = {written: name for name, written in _JSON_NAMES.items()}
 # Digits of a hash in a saved position.
 _SHOWN = 12
 _S = TypeVar("_S", bound=Stage)
@@ -102,7 +105,8 @@ class Plan:
         mix = self.get(Mix)
         parts = mix.parts if mix is not None else (self.stages,)
         reads = [stage for part in parts for stage in part if isinstance(stage, Read)]
-        paths = [read.path for read in reads if read.held and not addresses.is_remote(read.path)]
+        cached = [read.path for read in reads if read.max_cached_shards]
+        paths = [path for path in cached if not addresses.is_remote(path)]
         return shard_provider.attachments(paths)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -165,7 +169,10 @@ def _received(
 def _written(value: Any) -> Any:
     """Returns a stage, or one of its values, as JSON."""
     if dataclasses.is_dataclass(value):
-        fields = {one.name: _written(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        fields = {
+            _JSON_NAMES.get(one.name, one.name): _written(getattr(value, one.name))
+            for one in dataclasses.fields(value)
+        }
         return {"stage": type(value).__name__.lower(), **fields}
     return [_written(one) for one in value] if isinstance(value, tuple) else value
 
@@ -173,5 +180,6 @@ def _written(value: Any) -> Any:
 def _read(given: Json) -> Any:
     if isinstance(given, dict):
         kind = KINDS[str(given["stage"])]
-        return kind(**{name: _read(value) for name, value in given.items() if name != "stage"})
+        values = {name: _read(value) for name, value in given.items() if name != "stage"}
+        return kind(**{_FIELDS.get(name, name): value for name, value in values.items()})
     return tuple(_read(one) for one in given) if isinstance(given, list) else given

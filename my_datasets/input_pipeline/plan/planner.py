@@ -32,8 +32,8 @@ from my_datasets.input_pipeline.plan.stages import (  # fmt: skip
     Undecodable,
 )
 from my_datasets.input_pipeline.read.prepared import (  # fmt: skip
+    CACHED_WINDOWS,
     WINDOW,
-    WINDOWS_HELD,
     OpenedVersions,
     Split,
     find,
@@ -184,21 +184,24 @@ def plan(
         None if columns is None else tuple(columns), as_supervised, image_size, image_dtype,
         crop, crop_area, seed, undecodable, items_of(missing),
     )  # fmt: skip
-    held, origin = None, found.origin
-    if origin is not None:
+    max_cached_shards, provider = None, found.provider
+    if provider is not None:
         shuffle_window = Shuffle(seed, shuffle_window).window or WINDOW
-        held = shuffle_window * WINDOWS_HELD
-    records = len(found.records(split, held))
+        max_cached_shards = shuffle_window * CACHED_WINDOWS
+    records = len(found.records(split, max_cached_shards))
     if not records:
         raise _conflict(f"{split!r} of {found.name} has no examples.", "choose another slice")
     read = Read(found.name, str(found.path), split, records, found.content)
-    if origin is not None:
+    if provider is not None:
         if pack is not None or bucket_by is not None:
             raise _conflict(
-                f"pack and bucket_by would read all examples of {origin.url} for their lengths.",
+                f"pack and bucket_by would read all examples of {provider.url} for their lengths.",
                 "copy the version to this machine, and give that directory",
             )
-        read = dataclasses.replace(read, path=origin.address, held=held, held_at=origin.held_at)
+        read = dataclasses.replace(
+            read, path=provider.address, max_cached_shards=max_cached_shards,
+            shards_dir=provider.shards_dir,
+        )  # fmt: skip
     stages: list[Stage] = [
         read,
         Shuffle(
@@ -213,7 +216,9 @@ def plan(
     stages += [decode, *_tokenize(tokenizer)]
     budget = Budget.of(memory)
     source, _ = opened_for_inspection(stages, versions)
-    cache_stage = sizing.cache(cache, cache_dir, source, epochs, budget, is_far=origin is not None)
+    cache_stage = sizing.cache(
+        cache, cache_dir, source, epochs, budget, is_far=provider is not None
+    )
     if cache_stage is not None:
         stages.append(cache_stage)
     if pack is not None:

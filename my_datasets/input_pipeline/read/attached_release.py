@@ -39,7 +39,7 @@ class AttachedRelease:
       sizes: The size of each file of the release, in bytes.
       folder: The release's folder, from the store's address on.
       address: The directory with the metadata.
-      held_at: The directory of shards while they are read.
+      shards_dir: The directory of shards while they are read.
       modified: 0: files of releases never change.
     """
 
@@ -61,7 +61,7 @@ class AttachedRelease:
         self._dir = version_dir
         self._attachment = found
         self.address = str(version_dir)
-        self.held_at = os.path.normpath(Path(os.path.realpath(version_dir), found.cache))
+        self.shards_dir = os.path.normpath(Path(os.path.realpath(version_dir), found.cache))
         # Now, not on first use: a process may be forked while a thread initialises it.
         self.folder, files, shards = _release_in(version_dir, found.record)
         self.sizes = {name: one.bytes for name, one in files.items()}
@@ -81,11 +81,11 @@ class AttachedRelease:
         """The release's folder in the store."""
         return f"{self._attachment.store}/{self.folder}"
 
-    def bringer(self, names: Collection[str], held: int | None) -> ShardFetcher:
+    def fetcher(self, names: Collection[str], max_cached_shards: int | None) -> ShardFetcher:
         """Returns the object that fetches some of the shards; see `ShardProvider`."""
         sizes = sorted((self.files[name].bytes for name in names), reverse=True)
         most = self._attachment.most
-        at_once = sizes[: held or 0]
+        at_once = sizes[: max_cached_shards or 0]
         needed = sum(at_once)
         if needed > most:
             raise InvalidOptionError(
@@ -95,7 +95,7 @@ class AttachedRelease:
                 "smaller shuffle_window, or interleave_cycle_length of TFDS's ReadConfig",
             )
         spare = (most - needed) // max(1, *sizes[:1])
-        return ShardFetcher(self, ShardCache(Path(self.held_at), most), spare=spare)
+        return ShardFetcher(self, ShardCache(Path(self.shards_dir), most), spare=spare)
 
     def beside(self, name: str) -> tuple[str, ...]:  # noqa: ARG002
         """Does nothing: record indexes are already on this machine."""
@@ -133,7 +133,7 @@ class AttachedRelease:
                 )
 
 
-def origin_of(version_dir: Path) -> AttachedRelease | None:
+def provider_of(version_dir: Path) -> AttachedRelease | None:
     """Returns the provider of a version's shards, or None if they are in its directory.
 
     Raises:

@@ -59,15 +59,15 @@ class ObjectStore:
       url: Its folder in the store.
       directory: The copy of its metadata.
       stored: Its files in the store, by name.
-      held_at: The directory for copies.
-      most: The default number of shards to keep there.
+      shards_dir: The directory for copies.
+      max_cached_shards: The default number of shards to keep there.
     """
 
     url: str
     directory: Path
     stored: Mapping[str, BucketFile]
-    held_at: str
-    most: int
+    shards_dir: str
+    max_cached_shards: int
 
     @property
     def address(self) -> str:
@@ -95,9 +95,9 @@ class ObjectStore:
             for name, one in self.stored.items()
         }
 
-    def bringer(self, names: Collection[str], held: int | None) -> ShardFetcher:
+    def fetcher(self, names: Collection[str], max_cached_shards: int | None) -> ShardFetcher:
         """Returns what fetches some of the shards; see `ShardProvider`."""
-        most = held or self.most
+        most = max_cached_shards or self.max_cached_shards
         groups = [
             [self.files[one] for one in (*self.beside(name), name) if one in self.files]
             for name in names
@@ -108,7 +108,7 @@ class ObjectStore:
         others.difference_update(one.key for group in groups for one in group)
         folder = self.directory.parent / _SHARDS
         _require_no_links(folder.parent, [folder])
-        return ShardFetcher(self, ShardCache(folder, sum(sizes[:most]), others), most=most)
+        return ShardFetcher(self, ShardCache(folder, sum(sizes[:most]), others), max_open=most)
 
     def beside(self, name: str) -> list[str]:
         """Returns the names of the record indexes of a shard."""

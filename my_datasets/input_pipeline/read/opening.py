@@ -43,7 +43,7 @@ from my_datasets.input_pipeline.plan.stages import (
     Shuffle,
     Tokenize,
 )
-from my_datasets.input_pipeline.read.prepared import WINDOWS_HELD, OpenedVersions, Prepared
+from my_datasets.input_pipeline.read.prepared import CACHED_WINDOWS, OpenedVersions, Prepared
 from my_datasets.input_pipeline.read.source import ExampleSource, IndexedExamples, open_source
 from my_datasets.input_pipeline.transform.text import TokenizedSource, content_of
 from my_datasets.records.random_access import DamagedRecordsError, RecordReader
@@ -153,7 +153,9 @@ def opened(
     if cache is not None:
         # It keeps images as they are stored, which takes a quarter of the memory.
         decode = dataclasses.replace(decode, image_dtype=None)
-    source = open_examples(found, read.split, decode, held=read.held, warns=warns)
+    source = open_examples(
+        found, read.split, decode, max_cached_shards=read.max_cached_shards, warns=warns
+    )
     source = _tokenized(source, _tokenizers(plan))
     if cache is not None:
         source = open_cache(cache, plan, source)
@@ -164,10 +166,10 @@ def opened(
     seed = None if shuffle is None else shuffle.seed
     order: EpochOrder = Order(len(source), seed, version)
     window = None if shuffle is None or seed is None else shuffle.window
-    if window is None and read.held is not None:
-        window, seed = read.held // WINDOWS_HELD, None
+    if window is None and read.max_cached_shards is not None:
+        window, seed = read.max_cached_shards // CACHED_WINDOWS, None
     if window is not None:
-        order = _windows(found.records(read.split, read.held), window, seed, version)
+        order = _windows(found.records(read.split, read.max_cached_shards), window, seed, version)
     bucket = plan.get(Bucket)
     if bucket is not None:
         lengths = _lengths(plan, found, bucket.column)
@@ -188,13 +190,13 @@ def _mixed(
 def _windows(records: RecordReader, window: int, seed: int | None, version: int) -> WindowOrder:
     """Returns the order of windows of shards, which are fetched before they are needed."""
     runs = records.runs()
-    bringer = records.fetch
-    announced: deque[list[int]] = deque(maxlen=WINDOWS_HELD)
+    fetcher = records.fetch
+    announced: deque[list[int]] = deque(maxlen=CACHED_WINDOWS)
 
     def announce(wanted: list[int]) -> None:
-        if wanted not in announced and bringer is not None:
+        if wanted not in announced and fetcher is not None:
             announced.append(wanted)
-            bringer.ahead(runs[i][0] for i in wanted)
+            fetcher.prefetch(runs[i][0] for i in wanted)
 
     return WindowOrder(tuple(n for _, n in runs), window, seed, announce, version)
 
@@ -230,7 +232,7 @@ def _tokenized(source: IndexedExamples, tokenizers: Iterable[Tokenize]) -> Index
 
 def _checked(read: Read, versions: OpenedVersions) -> Prepared:
     """Returns the version to read."""
-    found = versions.at(read.path, read.held_at)
+    found = versions.at(read.path, read.shards_dir)
     if found.content != read.content:
         raise PlanError(
             f"{read.path} holds other data than the plan was made for.",
@@ -246,7 +248,7 @@ def open_examples(
     split: str,
     decode: Decode,
     *,
-    held: int | None = None,
+    max_cached_shards: int | None = None,
     warns: bool = True,
 ) -> IndexedExamples:
     """Returns the examples of a split as a stage decodes them.
@@ -255,7 +257,7 @@ def open_examples(
       prepared: The version.
       split: The split or slice.
       decode: The stage.
-      held: For a version in an object store, the number of shards to keep on this machine.
+      max_cached_shards: How many shards of an object store may be cached at a time.
       warns: Whether to log which examples are skipped.
 
     Raises:
@@ -266,7 +268,7 @@ def open_examples(
         crop = Crop(decode.crop, decode.image_size, decode.crop_area, decode.seed)
     source = open_source(
         prepared, split, as_supervised=decode.as_supervised, columns=decode.columns,
-        image_size=decode.image_size, crop=crop, floats=decode.image_dtype is not None, held=held,
-        missing=decode.missing,
+        image_size=decode.image_size, crop=crop, floats=decode.image_dtype is not None,
+        max_cached_shards=max_cached_shards, missing=decode.missing,
     )  # fmt: skip
     return SkippingSource(source, warns=warns) if decode.undecodable == "skip" else source

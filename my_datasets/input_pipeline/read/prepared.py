@@ -13,7 +13,7 @@ from my_datasets.errors import (
     DataDirError,
     NotPreparedError,
 )
-from my_datasets.input_pipeline.read.attached_release import origin_of
+from my_datasets.input_pipeline.read.attached_release import provider_of
 from my_datasets.input_pipeline.read.bucket_cache import BucketFile, ObjectStore, mirror
 from my_datasets.metadata import layout, subsplits
 from my_datasets.metadata.features import Schema
@@ -31,7 +31,7 @@ Split = Any
 # How many remote shards are shuffled together; and how many such windows are cached: the current
 # one, the one before, which some threads may still read, and the next one.
 WINDOW = 4
-WINDOWS_HELD = 3
+CACHED_WINDOWS = 3
 
 
 @dataclass(frozen=True)
@@ -40,18 +40,18 @@ class Prepared(os.PathLike[str]):
 
     Attributes:
       metadata: Its metadata, read at most once.
-      origin: The origin of its shards; None if they are in its directory.
+      provider: The provider of its shards; None if they are in its directory.
     """
 
     metadata: VersionMetadata
-    origin: ShardProvider | None = None
+    provider: ShardProvider | None = None
 
     def __fspath__(self) -> str:
-        return str(self.path) if self.origin is None else self.origin.address
+        return str(self.path) if self.provider is None else self.provider.address
 
     @property
     def path(self) -> Path:
-        """The directory of its metadata, and of its shards unless it has an origin."""
+        """The directory of its metadata, and of its shards unless it has a provider."""
         return self.metadata.path
 
     @property
@@ -81,15 +81,15 @@ class Prepared(os.PathLike[str]):
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
     def _size(self, path: Path) -> int:
-        if self.origin is not None:
-            return self.origin.sizes.get(path.name, -1)
+        if self.provider is not None:
+            return self.provider.sizes.get(path.name, -1)
         return path.stat().st_size if path.exists() else -1
 
     @property
     def modified(self) -> int:
         """The last modification time of any shard, in nanoseconds since the epoch."""
-        if self.origin is not None:
-            return self.origin.modified
+        if self.provider is not None:
+            return self.provider.modified
         times = [one.path.stat().st_mtime_ns for one in self._all_shards() if one.path.exists()]
         return max(times, default=0)
 
@@ -104,12 +104,13 @@ class Prepared(os.PathLike[str]):
     def _lengths(self) -> dict[str, list[int]]:
         return {name: [one.length for one in some] for name, some in self.shards.items()}
 
-    def records(self, split: str, held: int | None = None) -> RecordReader:
+    def records(self, split: str, max_cached_shards: int | None = None) -> RecordReader:
         """Returns the records of a split or slice.
 
         Args:
           split: The split or slice.
-          held: How many remote shards may be cached at a time; None to leave that to the origin.
+          max_cached_shards: How many remote shards may be cached at a time; None to let the
+            provider decide.
 
         Raises:
           SplitNotFoundError: There is no such split.
@@ -125,17 +126,18 @@ class Prepared(os.PathLike[str]):
             for one in subsplits.resolve(split, lengths)
         ]
         records = RecordReader(self._all_shards(), ranges)
-        if self.origin is None:
+        if self.provider is None:
             return records
         # Shards of other splits may be evicted independently.
-        bringer = self.origin.bringer({path.name for path, _ in records.runs()}, held)
-        return RecordReader(self._all_shards(), ranges, bringer, bringer.most)
+        names = {path.name for path, _ in records.runs()}
+        fetcher = self.provider.fetcher(names, max_cached_shards)
+        return RecordReader(self._all_shards(), ranges, fetcher, fetcher.max_open)
 
 
 def find(
     reference: Reference,
     data_dir: str | os.PathLike[str] | None = None,
-    held_at: str | os.PathLike[str] | None = None,
+    shards_dir: str | os.PathLike[str] | None = None,
 ) -> Prepared:
     """Returns the newest prepared version that a reference means.
 
@@ -144,7 +146,7 @@ def find(
         that is usable as one, such as the result of `my_datasets.pull`. Without a version, or with
         a wildcard, blocked versions are skipped.
       data_dir: The data directory, which may be in an object store; TFDS's default if None.
-      held_at: Where files of an object store are cached; a folder of the user's cache if None.
+      shards_dir: Where files of an object store are cached; a folder of the user's cache if None.
 
     Raises:
       InvalidReferenceError: `reference` is malformed.
@@ -158,54 +160,56 @@ def find(
     if data_dir is None and isinstance(reference, (str, os.PathLike)):
         text = os.fspath(reference)
         if addresses.is_remote(text):
-            return _remote_version(text, held_at)
+            return _remote_version(text, shards_dir)
     where = root_of(data_dir)
     if addresses.is_remote(where):
         meant = resolve_prepared.directory_or_reference(reference, data_dir)
         if not isinstance(meant, Path):
-            return _remote(Request.of(meant), where, held_at)
+            return _remote(Request.of(meant), where, shards_dir)
     resolved = resolve_prepared.resolve(reference, data_dir)
-    found = _readable(resolved.metadata, origin_of(resolved.path))
+    found = _readable(resolved.metadata, provider_of(resolved.path))
     resolved.check_lock()
     return found
 
 
-def _remote(request: Request, root: str, held_at: str | os.PathLike[str] | None) -> Prepared:
+def _remote(request: Request, root: str, shards_dir: str | os.PathLike[str] | None) -> Prepared:
     url = f"{root.rstrip('/')}/{request.reference.name}"
-    folder, _ = _mirror(url, held_at)
+    folder, _ = _mirror(url, shards_dir)
     version = resolve_prepared.find_version(request, folder, root)
-    found = _remote_version(f"{url}/{version.path.relative_to(folder).as_posix()}", held_at)
+    found = _remote_version(f"{url}/{version.path.relative_to(folder).as_posix()}", shards_dir)
     request.check(found.metadata, has_shards=False)
     return found
 
 
-def _mirror(url: str, held_at: str | os.PathLike[str] | None) -> tuple[Path, dict[str, BucketFile]]:
+def _mirror(
+    url: str, shards_dir: str | os.PathLike[str] | None
+) -> tuple[Path, dict[str, BucketFile]]:
     if ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
         raise DataDirError(
             "The URL of an object store has a password in it.",
             fix="give it by the environment, as the store's own tools take it",
         )
-    return mirror(url, _cache_dir(held_at))
+    return mirror(url, _cache_dir(shards_dir))
 
 
-def _cache_dir(held_at: str | os.PathLike[str] | None) -> Path:
-    if not held_at:
+def _cache_dir(shards_dir: str | os.PathLike[str] | None) -> Path:
+    if not shards_dir:
         return cache_folder("shards")
-    return Path(os.path.abspath(addresses.local_path(held_at, "shards_dir")))
+    return Path(os.path.abspath(addresses.local_path(shards_dir, "shards_dir")))
 
 
-def _remote_version(url: str, held_at: str | os.PathLike[str] | None) -> Prepared:
+def _remote_version(url: str, shards_dir: str | os.PathLike[str] | None) -> Prepared:
     """Returns the version in a folder of an object store."""
-    path, files = _mirror(url, held_at)
+    path, files = _mirror(url, shards_dir)
     if not layout.is_prepared(path):
         raise NotPreparedError(
             f"{url} is no prepared version.", fix="give the folder of a whole one"
         )
-    cache_dir, most = os.fspath(_cache_dir(held_at)), WINDOW * WINDOWS_HELD
+    cache_dir, most = os.fspath(_cache_dir(shards_dir)), WINDOW * CACHED_WINDOWS
     return _readable(VersionMetadata(path), ObjectStore(url, path, files, cache_dir, most))
 
 
-def _readable(metadata: VersionMetadata, origin: ShardProvider | None) -> Prepared:
+def _readable(metadata: VersionMetadata, provider: ShardProvider | None) -> Prepared:
     """Returns a version, after checking that its records and features can be read without TFDS."""
     if metadata.declared.file_format != "tfrecord":
         raise DataDirError(
@@ -213,7 +217,7 @@ def _readable(metadata: VersionMetadata, origin: ShardProvider | None) -> Prepar
             "Expected TFRecords",
             fix="read it by TFDS's as_data_source, or build it with file_format='tfrecord'",
         )
-    found = Prepared(metadata, origin)
+    found = Prepared(metadata, provider)
     _ = found.schema
     return found
 
@@ -228,8 +232,8 @@ class OpenedVersions:
         """Begins with versions that are opened already."""
         self._found = {os.fspath(one): one for one in found}
 
-    def at(self, path: str, held_at: str | None) -> Prepared:
+    def at(self, path: str, shards_dir: str | None) -> Prepared:
         """Returns what `find` returns for a directory or the address of one."""
         if path not in self._found:
-            self._found[path] = find(path, held_at=held_at)
+            self._found[path] = find(path, shards_dir=shards_dir)
         return self._found[path]

@@ -48,14 +48,14 @@ class ShardFetcher:
     """Fetches shards of a source into a cache; can be sent to other processes.
 
     Attributes:
-      most: How many shards may stay open between reads; 0 if they must be closed for eviction.
+      max_open: How many shards may stay open between reads; 0 if they must be closed for eviction.
       spare: How many more shards fit in the cache than were requested to fit.
     """
 
     def __init__(
-        self, source: ShardSource, cache: ShardCache, *, most: int = 0, spare: int = 0
+        self, source: ShardSource, cache: ShardCache, *, max_open: int = 0, spare: int = 0
     ) -> None:
-        self.most = most
+        self.max_open = max_open
         self.spare = spare
         self._source = source
         self._cache = cache
@@ -70,29 +70,29 @@ class ShardFetcher:
           DiskFullError: The disk has no room for it.
           StoreError: The store cannot be read.
         """
-        self._bring(path.name)
+        self._fetch(path.name)
         sha256 = self._source.files[path.name].sha256
         # Other processes may have evicted it meanwhile: opening it fetches it again.
         with contextlib.suppress(FileNotFoundError):
             if sha256 is not None:
                 sidecars.check_index(path, sha256, verified_files())
 
-    def ahead(self, paths: Iterable[Path]) -> None:
+    def prefetch(self, paths: Iterable[Path]) -> None:
         """Starts fetching shards that will be needed, as far as the cache has room."""
-        pool = self._pool.get(lambda: BackgroundPool(self.try_to_bring, _AT_ONCE))
+        pool = self._pool.get(lambda: BackgroundPool(self.try_fetch, _AT_ONCE))
         for path in paths:
             pool.give(path)
 
-    def try_to_bring(self, path: Path) -> None:
+    def try_fetch(self, path: Path) -> None:
         """Fetches a shard if it fits in the cache; ignores errors, which opening it will raise."""
         with contextlib.suppress(Exception):
-            self._bring(path.name, is_optional=True)
+            self._fetch(path.name, is_optional=True)
 
-    def _bring(self, shard: str, *, is_optional: bool = False) -> None:
+    def _fetch(self, shard: str, *, is_optional: bool = False) -> None:
         for name in (*self._source.beside(shard), shard):
-            self._bring_one(name, is_optional=is_optional)
+            self._fetch_one(name, is_optional=is_optional)
 
-    def _bring_one(self, name: str, *, is_optional: bool) -> None:
+    def _fetch_one(self, name: str, *, is_optional: bool) -> None:
         source = self._source
         wanted = source.files.get(name)
         if wanted is None:
@@ -100,7 +100,7 @@ class ShardFetcher:
                 f"{source.url} has no shard {name}.", fix="create the plan again"
             )
         with explained(self._cache.directory):
-            path = self._cache.bring(
+            path = self._cache.fetch(
                 wanted, lambda: source.read(name), lambda found: source.damaged(name, found),
                 is_optional=is_optional,
             )  # fmt: skip

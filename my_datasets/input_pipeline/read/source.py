@@ -254,13 +254,13 @@ def open_source(
     image_size: tuple[int, int] | None,
     crop: Crop | None = None,
     floats: bool = False,
-    held: int | None = None,
+    max_cached_shards: int | None = None,
     missing: MissingItems = "tfds",
 ) -> ExampleSource:
     """Returns the examples of a split; arguments and errors are those of `source`.
 
     `crop` chooses the part of images that is resized; with `floats`, images become numbers from 0
-    to 1; `held` is how many shards of an object store may be cached at a time.
+    to 1; `max_cached_shards` is how many shards of an object store may be cached at a time.
     """
     tree = _chosen_features(prepared, as_supervised=as_supervised, columns=columns)
     decoder = Decoder(with_missing(tree, missing), image_size, crop, floats)
@@ -270,7 +270,7 @@ def open_source(
             f"Read: {', '.join('/'.join(leaf.path) for leaf in pytree.columns_of(tree))}",
             fix="leave image_size out, or choose an image with columns",
         )
-    return ExampleSource(prepared.name, split, prepared.records(split, held), decoder)
+    return ExampleSource(prepared.name, split, prepared.records(split, max_cached_shards), decoder)
 
 
 def _chosen_features(
