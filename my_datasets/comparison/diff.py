@@ -20,7 +20,7 @@ from my_datasets.errors import IncompleteVersionError
 from my_datasets.metadata import content, feature_changes
 from my_datasets.metadata.dataset_info import Declared
 from my_datasets.metadata.version_metadata import VersionMetadata
-from my_datasets.records.keys import ShardKeys, path_of
+from my_datasets.records.index import ShardKeys, keys_path
 from my_datasets.statistics.drift import DriftedStatistic, drifted
 
 
@@ -182,7 +182,7 @@ class _Side(NamedTuple):
         }
 
     def _is_listed(self, found: ShardKeys) -> bool:
-        return self.listed is None or path_of(found.shard).name in self.listed
+        return self.listed is None or keys_path(found.shard).name in self.listed
 
     def hashes(
         self, directory: Path, without: frozenset[str], workers: int

@@ -45,7 +45,7 @@ def check(
     """
     found = regular_files.sha256_of(path) if sha256 is not None else None
     if found is not None and found == sha256:
-        if not index.is_of(path):
+        if not index.matches(path):
             yield files.stale_index(path, "other offsets")
         return
     other = known.get(found) if found is not None else None
@@ -69,7 +69,7 @@ def check(
             "count", path.name, "The number of records differs from the metadata.",
             ANEW, f"{examples:,} records", f"{count:,} records",
         )  # fmt: skip
-    elif not index.is_of(path):
+    elif not index.matches(path):
         yield files.stale_index(path, "other offsets")
     if count == examples and sha256 is not None and found is not None:
         yield Issue(

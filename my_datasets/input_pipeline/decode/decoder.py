@@ -13,9 +13,8 @@ import numpy as np
 
 from my_datasets.core.arrays import Array
 from my_datasets.errors import OutOfMemoryError
-from my_datasets.input_pipeline.decode import buffers, images, pytree
-from my_datasets.input_pipeline.decode.buffers import aligned
-from my_datasets.input_pipeline.decode.images import Crop, Draws
+from my_datasets.input_pipeline.decode import images, pytree
+from my_datasets.input_pipeline.decode.images import Crop, Draws, aligned
 from my_datasets.input_pipeline.decode.missing import FilledLeaf, MaskLeaf, given_by_tfds
 from my_datasets.input_pipeline.decode.pytree import Columns, Leaves, Ragged, available_memory
 from my_datasets.input_pipeline.stopwatch import timed
@@ -305,7 +304,7 @@ class _Images(_Values):
         n = len(files)
         found = aligned((n, *shape), np.float32 if self.is_float else self.leaf.dtype)
         whole = [(slice(0, n), found)]
-        parts = buffers.runs(n, shape, self.leaf.dtype) if self.is_float else whole
+        parts = images.pixel_runs(n, shape, self.leaf.dtype) if self.is_float else whole
         for part, pixels in parts:
             for (row, data), out in zip(files[part], pixels, strict=True):
                 image = self._decoded(reading, row, data, out, damaged)
@@ -314,7 +313,7 @@ class _Images(_Values):
                         row, f"an image of shape {shape}", f"{image.shape}, {image.dtype}"
                     )
             if self.is_float:
-                buffers.scale(pixels, found[part])
+                images.scale(pixels, found[part])
         return found
 
     def _apart(
@@ -333,7 +332,7 @@ class _Images(_Values):
             found = np.zeros((0, *self.decoder.size, 3), self.leaf.dtype)
         elif self.decoder.size is not None and len({image.shape for image in found}) == 1:
             found = np.stack(list(found))
-        return buffers.of(found) if self.is_float else found
+        return images.as_floats(found) if self.is_float else found
 
     def _decoded(
         self,

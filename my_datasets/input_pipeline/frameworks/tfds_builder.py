@@ -23,7 +23,8 @@ from my_datasets.errors import (
     missing_shard,
 )
 from my_datasets.input_pipeline.read.attached_release import provider_of
-from my_datasets.records.shard_provider import Fetcher, ShardProvider, lock_shard, unlock_shard
+from my_datasets.input_pipeline.read.shard_fetcher import ShardProvider
+from my_datasets.records.random_access import Fetcher, lock_shard, unlock_shard
 from my_datasets.storage import addresses
 
 # TFDS's own defaults: files interleaved if their order need not be kept; bytes read at once.

@@ -21,7 +21,7 @@ from my_datasets.input_pipeline.plan.stages import (
     Stage,
     Tokenize,
 )
-from my_datasets.records import shard_provider
+from my_datasets.records.attachments import attachments_of, receive
 from my_datasets.storage import addresses
 
 _FORMAT = 1
@@ -101,13 +101,13 @@ class Plan:
 
     @property
     def attachments(self) -> dict[str, dict[str, str | int]]:
-        """The sources of shards that are fetched on demand; see `shard_provider.attachments`."""
+        """The sources of shards that are fetched on demand; see `attachments_of`."""
         mix = self.get(Mix)
         parts = mix.parts if mix is not None else (self.stages,)
         reads = [stage for part in parts for stage in part if isinstance(stage, Read)]
         cached = [read.path for read in reads if read.max_cached_shards]
         paths = [path for path in cached if not addresses.is_remote(path)]
-        return shard_provider.attachments(paths)
+        return attachments_of(paths)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Includes what another process needs to read releases attached on this machine."""
@@ -162,7 +162,7 @@ def _with_seed(stages: tuple[Stage, ...], seed: int) -> tuple[Stage, ...]:
 def _received(
     stages: tuple[Stage, ...], attachments: Mapping[str, Mapping[str, str | int]]
 ) -> Plan:
-    shard_provider.receive(attachments)
+    receive(attachments)
     return Plan(stages)
 
 

@@ -22,7 +22,7 @@ from my_datasets.metadata import manifest, sidecars
 from my_datasets.metadata.dataset_info import MALFORMED, Declared
 from my_datasets.metadata.layout import METADATA_FILES, RELEASE_RECORD
 from my_datasets.metadata.sidecars import Sidecar
-from my_datasets.records.shard_provider import Attachment, is_attached
+from my_datasets.records.attachments import Attachment, is_attached
 from my_datasets.storage.json_files import MOST_BYTES, parse_json
 from my_datasets.storage.regular_files import read_regular
 from my_datasets.storage.shard_cache import RemoteFile, ShardCache
@@ -147,12 +147,7 @@ def _release_in(
 ) -> tuple[str, dict[str, RemoteFile], Iterable[str]]:
     """Returns the release in an attached directory: its folder, files, and names of its shards.
 
-    Args:
-      version_dir: The directory.
-      identity: The SHA-256 that the record must have: `attach` checked the record of that one.
-
-    Raises:
-      NotPreparedError: The metadata are not those of the release.
+    `identity` is the SHA-256 of the release record that `attach` checked.
     """
     try:
         data = read_regular(version_dir / RELEASE_RECORD, MOST_BYTES)

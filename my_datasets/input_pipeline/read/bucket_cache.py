@@ -156,7 +156,13 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, BucketFile]]:
 
     Raises:
       NotPreparedError: There is nothing.
+      DataDirError: The store cannot be listed, or the URL has a password in it.
     """
+    if ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
+        raise DataDirError(
+            "The URL of an object store has a password in it.",
+            fix="give it by the environment, as the store's own tools take it",
+        )
     try:
         system, path = file_system(url)  # which asks S3 for the bucket's region
         found = system.get_file_info(pafs.FileSelector(path, recursive=True, allow_not_found=True))
@@ -186,11 +192,7 @@ def mirror(url: str, directory: Path) -> tuple[Path, dict[str, BucketFile]]:
 
 
 def _name_in(url: str, folder: str, path: str) -> str:
-    """Returns the name of a file from a folder on; it leads nowhere else.
-
-    Raises:
-      DataDirError: It would.
-    """
+    """Returns the path of a file relative to its folder, which it does not leave."""
     name = path.removeprefix(f"{folder.rstrip('/')}/")
     if name == path or not all(map(is_plain_name, name.split("/"))):
         raise DataDirError(
@@ -201,11 +203,7 @@ def _name_in(url: str, folder: str, path: str) -> str:
 
 
 def _require_no_links(root: Path, folders: Iterable[Path]) -> None:
-    """Refuses to write into folders that lie elsewhere.
-
-    Raises:
-      DataDirError: One of them is a link, or in one.
-    """
+    """Refuses to write into folders that are links, or below one."""
     real = Path(os.path.realpath(root))
     for folder in folders:
         if Path(os.path.realpath(folder)) != real / folder.relative_to(root):
@@ -217,13 +215,9 @@ def _require_no_links(root: Path, folders: Iterable[Path]) -> None:
 
 
 def _fetch(url: str, path: Path, stored: BucketFile) -> None:
-    """Copies a file, which is there whole or not at all; one that is the same is left.
-
-    Raises:
-      CorruptShardError: It is not there, or of another size than it was.
-    """
-    wanted = stored.cached(url)
-    if wanted.is_at(path):
+    """Copies a file atomically, unless the copy is up to date."""
+    remote = stored.cached(url)
+    if remote.is_at(path):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with replaced(path, fsync=False) as target:
@@ -231,7 +225,7 @@ def _fetch(url: str, path: Path, stored: BucketFile) -> None:
             target.write(data)
         if target.tell() != stored.size:
             raise _changed(url, f"{target.tell():,} bytes came; expected {stored.size:,}")
-    verified_files().remember(path, wanted.key)
+    verified_files().remember(path, remote.key)
 
 
 def _read(url: str) -> Iterator[bytes]:

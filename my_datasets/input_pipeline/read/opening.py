@@ -63,7 +63,7 @@ class SkippingSource:
         self._source = source
         self._warns = warns
         self._skipped: dict[int, None] = {}
-        self._nothing: ExampleError | CorruptShardError | None = None
+        self._failed: ExampleError | CorruptShardError | None = None
 
     @property
     def tree(self) -> Any:
@@ -87,9 +87,9 @@ class SkippingSource:
             index.
         """
         while True:
-            if self._nothing is not None:
-                raise self._nothing
-            chosen = self._standing_in(numbers)
+            if self._failed is not None:
+                raise self._failed
+            chosen = self._replaced(numbers)
             try:
                 return self._source.decoded(chosen, epoch)
             except DamagedRecordsError as error:
@@ -111,9 +111,9 @@ class SkippingSource:
                 if self._warns:
                     _log.warning("skipped, %d so far: %s", len(self._skipped), message)
         if len(self._skipped) == len(self):
-            self._nothing = error
+            self._failed = error
 
-    def _standing_in(self, numbers: Places) -> Places:
+    def _replaced(self, numbers: Places) -> Places:
         """Returns the examples that replace the requested ones."""
         if not self._skipped:
             return numbers
@@ -169,7 +169,8 @@ def opened(
     if window is None and read.max_cached_shards is not None:
         window, seed = read.max_cached_shards // CACHED_WINDOWS, None
     if window is not None:
-        order = _windows(found.records(read.split, read.max_cached_shards), window, seed, version)
+        records = found.records(read.split, read.max_cached_shards)
+        order = _by_windows(records, window, seed, version)
     bucket = plan.get(Bucket)
     if bucket is not None:
         lengths = _lengths(plan, found, bucket.column)
@@ -187,16 +188,16 @@ def _mixed(
     return MixedSource(tuple(source for source, _ in found), names), order
 
 
-def _windows(records: RecordReader, window: int, seed: int | None, version: int) -> WindowOrder:
+def _by_windows(records: RecordReader, window: int, seed: int | None, version: int) -> WindowOrder:
     """Returns the order of windows of shards, which are fetched before they are needed."""
     runs = records.runs()
     fetcher = records.fetch
     announced: deque[list[int]] = deque(maxlen=CACHED_WINDOWS)
 
-    def announce(wanted: list[int]) -> None:
-        if wanted not in announced and fetcher is not None:
-            announced.append(wanted)
-            fetcher.prefetch(runs[i][0] for i in wanted)
+    def announce(shards: list[int]) -> None:
+        if shards not in announced and fetcher is not None:
+            announced.append(shards)
+            fetcher.prefetch(runs[i][0] for i in shards)
 
     return WindowOrder(tuple(n for _, n in runs), window, seed, announce, version)
 

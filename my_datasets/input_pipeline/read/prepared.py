@@ -14,12 +14,12 @@ from my_datasets.errors import (
     NotPreparedError,
 )
 from my_datasets.input_pipeline.read.attached_release import provider_of
-from my_datasets.input_pipeline.read.bucket_cache import BucketFile, ObjectStore, mirror
+from my_datasets.input_pipeline.read.bucket_cache import ObjectStore, mirror
+from my_datasets.input_pipeline.read.shard_fetcher import ShardProvider
 from my_datasets.metadata import layout, subsplits
 from my_datasets.metadata.features import Schema
 from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records.random_access import RecordReader, RecordShard
-from my_datasets.records.shard_provider import ShardProvider
 from my_datasets.resolving import resolve_prepared
 from my_datasets.resolving.request import Request
 from my_datasets.resolving.resolve_prepared import Reference, root_of
@@ -160,36 +160,16 @@ def find(
     if data_dir is None and isinstance(reference, (str, os.PathLike)):
         text = os.fspath(reference)
         if addresses.is_remote(text):
-            return _remote_version(text, shards_dir)
+            return _remote_version(text, _cache_dir(shards_dir))
     where = root_of(data_dir)
     if addresses.is_remote(where):
         meant = resolve_prepared.directory_or_reference(reference, data_dir)
         if not isinstance(meant, Path):
-            return _remote(Request.of(meant), where, shards_dir)
+            return _remote(Request.of(meant), where, _cache_dir(shards_dir))
     resolved = resolve_prepared.resolve(reference, data_dir)
     found = _readable(resolved.metadata, provider_of(resolved.path))
     resolved.check_lock()
     return found
-
-
-def _remote(request: Request, root: str, shards_dir: str | os.PathLike[str] | None) -> Prepared:
-    url = f"{root.rstrip('/')}/{request.reference.name}"
-    folder, _ = _mirror(url, shards_dir)
-    version = resolve_prepared.find_version(request, folder, root)
-    found = _remote_version(f"{url}/{version.path.relative_to(folder).as_posix()}", shards_dir)
-    request.check(found.metadata, has_shards=False)
-    return found
-
-
-def _mirror(
-    url: str, shards_dir: str | os.PathLike[str] | None
-) -> tuple[Path, dict[str, BucketFile]]:
-    if ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
-        raise DataDirError(
-            "The URL of an object store has a password in it.",
-            fix="give it by the environment, as the store's own tools take it",
-        )
-    return mirror(url, _cache_dir(shards_dir))
 
 
 def _cache_dir(shards_dir: str | os.PathLike[str] | None) -> Path:
@@ -198,15 +178,24 @@ def _cache_dir(shards_dir: str | os.PathLike[str] | None) -> Path:
     return Path(os.path.abspath(addresses.local_path(shards_dir, "shards_dir")))
 
 
-def _remote_version(url: str, shards_dir: str | os.PathLike[str] | None) -> Prepared:
+def _remote(request: Request, root: str, cache_dir: Path) -> Prepared:
+    url = f"{root.rstrip('/')}/{request.reference.name}"
+    folder, _ = mirror(url, cache_dir)
+    version = resolve_prepared.find_version(request, folder, root)
+    found = _remote_version(f"{url}/{version.path.relative_to(folder).as_posix()}", cache_dir)
+    request.check(found.metadata, has_shards=False)
+    return found
+
+
+def _remote_version(url: str, cache_dir: Path) -> Prepared:
     """Returns the version in a folder of an object store."""
-    path, files = _mirror(url, shards_dir)
+    path, files = mirror(url, cache_dir)
     if not layout.is_prepared(path):
         raise NotPreparedError(
             f"{url} is no prepared version.", fix="give the folder of a whole one"
         )
-    cache_dir, most = os.fspath(_cache_dir(shards_dir)), WINDOW * CACHED_WINDOWS
-    return _readable(VersionMetadata(path), ObjectStore(url, path, files, cache_dir, most))
+    provider = ObjectStore(url, path, files, os.fspath(cache_dir), WINDOW * CACHED_WINDOWS)
+    return _readable(VersionMetadata(path), provider)
 
 
 def _readable(metadata: VersionMetadata, provider: ShardProvider | None) -> Prepared:

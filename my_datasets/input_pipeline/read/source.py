@@ -13,7 +13,7 @@ from my_datasets.errors import (
     InvalidOptionError,
     nearest,
 )
-from my_datasets.input_pipeline.decode import buffers as images_as_floats
+from my_datasets.input_pipeline.decode import images as images_as_floats
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError
 from my_datasets.input_pipeline.decode.images import Crop
@@ -117,7 +117,7 @@ class ExampleSource(Sequence[Any]):
         def decoded(leaf: Leaf) -> Leaf:
             if leaf.form != "image":
                 return leaf
-            found = images_as_floats.leaf_of(leaf) if self.decoder.floats else leaf
+            found = images_as_floats.float_leaf(leaf) if self.decoder.floats else leaf
             return found if size is None else replace(found, shape=(*size, *leaf.shape[2:]))
 
         return pytree.map_columns(decoded, self.decoder.tree)

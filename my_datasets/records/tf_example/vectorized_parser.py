@@ -55,7 +55,7 @@ class VectorizedParser:
         # Overlapping words: the eight bytes at each position.
         self._words: Words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
 
-    def columns_as_in_the_first(self, starts: Places, stops: Places) -> list[Column]:
+    def columns_in_first_order(self, starts: Places, stops: Places) -> list[Column]:
         """Returns the columns of records with the same entries as the first one, in its order."""
         nothing = Column(None, np.zeros(len(starts), np.int64))
         found = [nothing] * len(self._keys)
@@ -99,9 +99,9 @@ class VectorizedParser:
     def _value_of(self, at: Places, key: bytes) -> tuple[Places, Places]:
         """Returns the position of the value of the next entry, which must have `key`."""
         inner, stop = self._tagged(at, _KEY)
-        wanted = bytes([_KEY, len(key)]) + key
-        self._require_bytes(inner, wanted)
-        value, end = self._tagged(inner + len(wanted), _VALUE)
+        expected = bytes([_KEY, len(key)]) + key
+        self._require_bytes(inner, expected)
+        value, end = self._tagged(inner + len(expected), _VALUE)
         _require(end == stop)
         return value, stop
 
@@ -185,14 +185,14 @@ class VectorizedParser:
         """Requires that keys with a column's fingerprint are that column's key."""
         if column < 0:
             return
-        wanted = self._keys[column]
-        _require(length == len(wanted))
-        self._require_bytes(key, wanted)
+        expected = self._keys[column]
+        _require(length == len(expected))
+        self._require_bytes(key, expected)
 
-    def _require_bytes(self, at: Places, wanted: bytes) -> None:
+    def _require_bytes(self, at: Places, expected: bytes) -> None:
         """Requires that the same bytes are at all positions."""
-        for begin in range(0, len(wanted), 8):
-            part = wanted[begin : begin + 8]
+        for begin in range(0, len(expected), 8):
+            part = expected[begin : begin + 8]
             word = self._words[at + begin] & _FIRST[len(part)]
             _require(word == int.from_bytes(part, "little"))
 

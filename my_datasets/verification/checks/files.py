@@ -14,7 +14,7 @@ from my_datasets.core.json_types import JsonObject
 from my_datasets.core.processes import unless_out_of_memory
 from my_datasets.metadata import sidecars
 from my_datasets.metadata.sidecars import Sidecar
-from my_datasets.records import index, shard_provider
+from my_datasets.records import attachments, index
 from my_datasets.storage import regular_files
 
 _LOOKS_LIKE_A_SHARD = re.compile(r"-\d{5,}-of-\d{5,}(\.\w+)?$")
@@ -158,7 +158,7 @@ def _others(directory: Path, shards: set[str]) -> Iterator[Issue]:
         name = path.name
         if name in known or name.startswith("."):
             continue
-        if path.name == shard_provider.FILE_NAME:
+        if path.name == attachments.FILE_NAME:
             yield Issue(
                 "attached", path.name, "The file says that the shards are in a store.",
                 f"pull the release to verify it; if this version was not attached, delete {path}",
