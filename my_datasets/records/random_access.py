@@ -5,10 +5,9 @@ import functools
 import mmap
 import os
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 import google_crc32c
 import numpy as np
@@ -28,33 +27,8 @@ _MAX_OPEN = 256
 _TRIES = 20
 
 
-class Fetcher(Protocol):
-    """Fetches shards on demand; it can be sent to other processes."""
-
-    @property
-    def max_open(self) -> int:
-        """How many shards may stay open between reads; 0 if they must be closed for eviction."""
-
-    @property
-    def spare(self) -> int:
-        """How many more shards fit in the cache than were requested to fit."""
-
-    def __call__(self, path: Path) -> None:
-        """Fetches a shard that is about to be opened, unless it is already here."""
-
-    def prefetch(self, paths: Iterable[Path]) -> None:
-        """Starts fetching shards that will be needed."""
-
-    def try_fetch(self, path: Path) -> None:
-        """Fetches a shard if it fits in the cache; never fails."""
-
-
 def lock_shard(file: int) -> None:
-    """Locks a shard against eviction for as long as it is open.
-
-    Args:
-      file: Its descriptor.
-    """
+    """Locks a shard, by its descriptor, against eviction for as long as it is open."""
     # Without such locks, the open file stays readable even after it is unlinked.
     with contextlib.suppress(OSError, ModuleNotFoundError):
         import fcntl
@@ -63,14 +37,10 @@ def lock_shard(file: int) -> None:
 
 
 def unlock_shard(file: int, process: int) -> None:
-    """Unlocks a shard that is about to be closed, unless the parent of this process locked it.
+    """Unlocks a shard that is about to be closed, if this is the process that locked it.
 
     Closing alone leaves the lock to children that were forked while the shard was open, for as long
     as they live.
-
-    Args:
-      file: Its descriptor.
-      process: The process that locked it.
     """
     if process == os.getpid():
         with contextlib.suppress(OSError, ModuleNotFoundError):
@@ -138,7 +108,7 @@ class RecordReader:
 
     shards: Sequence[RecordShard]
     ranges: Sequence[tuple[int, int]]
-    fetch: Fetcher | None = None
+    fetch: Callable[[Path], None] | None = None
     max_open: int = _MAX_OPEN
     _ends: Places = field(init=False, repr=False, compare=False)
     _opened: "PerProcess[dict[int, _Opened]]" = field(init=False, repr=False, compare=False)

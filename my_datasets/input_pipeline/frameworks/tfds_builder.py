@@ -23,8 +23,8 @@ from my_datasets.errors import (
     missing_shard,
 )
 from my_datasets.input_pipeline.read.attached_release import provider_of
-from my_datasets.input_pipeline.read.shard_fetcher import ShardProvider
-from my_datasets.records.random_access import Fetcher, lock_shard, unlock_shard
+from my_datasets.input_pipeline.read.shard_fetcher import ShardFetcher, ShardProvider
+from my_datasets.records.random_access import lock_shard, unlock_shard
 from my_datasets.storage import addresses
 
 # TFDS's own defaults: files interleaved if their order need not be kept; bytes read at once.
@@ -207,7 +207,7 @@ def _chosen(
     return shards.repeat() if config.repeat_filenames else shards
 
 
-def _prefetched(fetcher: Fetcher, path: tf.Tensor) -> tf.Tensor:
+def _prefetched(fetcher: ShardFetcher, path: tf.Tensor) -> tf.Tensor:
     """Returns a shard's path, after prefetching the shard if the cache has room."""
 
     def come(name: tf.Tensor) -> tf.Tensor:
@@ -221,7 +221,7 @@ def _prefetched(fetcher: Fetcher, path: tf.Tensor) -> tf.Tensor:
 
 @tf.autograph.experimental.do_not_convert
 def _records(
-    fetcher: Fetcher, shard: Mapping[str, tf.Tensor], config: tfds.ReadConfig, *, is_cut: bool
+    fetcher: ShardFetcher, shard: Mapping[str, tf.Tensor], config: tfds.ReadConfig, *, is_cut: bool
 ) -> tf.data.Dataset:
     """Returns the records of a shard, which stays on disk while it is read; with ids if requested.
 
@@ -254,7 +254,7 @@ def _records(
 
 
 @contextlib.contextmanager
-def _downloaded(fetcher: Fetcher, path: Path) -> Iterator[None]:
+def _downloaded(fetcher: ShardFetcher, path: Path) -> Iterator[None]:
     """Downloads a shard, and keeps it on disk within the context.
 
     Raises:

@@ -44,6 +44,7 @@ from my_datasets.input_pipeline.plan.stages import (
     Tokenize,
 )
 from my_datasets.input_pipeline.read.prepared import CACHED_WINDOWS, OpenedVersions, Prepared
+from my_datasets.input_pipeline.read.shard_fetcher import ShardFetcher
 from my_datasets.input_pipeline.read.source import ExampleSource, IndexedExamples, open_source
 from my_datasets.input_pipeline.transform.text import TokenizedSource, content_of
 from my_datasets.records.random_access import DamagedRecordsError, RecordReader
@@ -195,7 +196,7 @@ def _by_windows(records: RecordReader, window: int, seed: int | None, version: i
     announced: deque[list[int]] = deque(maxlen=CACHED_WINDOWS)
 
     def announce(shards: list[int]) -> None:
-        if shards not in announced and fetcher is not None:
+        if shards not in announced and isinstance(fetcher, ShardFetcher):
             announced.append(shards)
             fetcher.prefetch(runs[i][0] for i in shards)
 

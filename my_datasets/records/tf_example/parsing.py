@@ -18,7 +18,14 @@ import numpy as np
 
 from my_datasets.core.arrays import Array
 from my_datasets.records.tf_example import columns, reference_parser
-from my_datasets.records.tf_example.columns import Bytes, Column, Places, UncommonError, gathered
+from my_datasets.records.tf_example.columns import (
+    Bytes,
+    Column,
+    Places,
+    UncommonError,
+    gathered,
+    require,
+)
 from my_datasets.records.tf_example.encoding import Kind
 from my_datasets.records.tf_example.reference_parser import fields
 from my_datasets.records.tf_example.vectorized_parser import (
@@ -97,15 +104,13 @@ class Layout:
     """The positions of the values in records of one size.
 
     Attributes:
-      kinds: By key, the kind of its list; None if it has no values.
-      places: By key, the start and end of its values: of each value for bytes, of all of them
-        together for numbers.
+      lists: By key, the kind of its list, None if it has no values; and the start and end of its
+        values: of each value for bytes, of all of them together for numbers.
       same: The ranges to compare: the offset, the expected bytes, and the mask of bits that must
         match.
     """
 
-    kinds: Mapping[bytes, Kind | None]
-    places: Mapping[bytes, Sequence[_Place]]
+    lists: Mapping[bytes, tuple[Kind | None, Sequence[_Place]]]
     same: Sequence[tuple[int, Bytes, Bytes]]
 
     @classmethod
@@ -123,11 +128,7 @@ class Layout:
         for kind, places in lists.values():
             for begin, end in places:
                 mask[begin:end] = _CONTINUES if kind is Kind.INT64 else _NOTHING
-        return cls(
-            {key: kind for key, (kind, _) in lists.items()},
-            {key: places for key, (_, places) in lists.items()},
-            _stretches(np.frombuffer(record, np.uint8), mask),
-        )
+        return cls(lists, _stretches(np.frombuffer(record, np.uint8), mask))
 
 
 class UniformParser:
@@ -152,7 +153,7 @@ class UniformParser:
         if (sizes == sizes[0]).all():
             return self._of_one_size(data, starts, stops)
         found = np.unique(sizes)
-        _require(len(found) <= _MOST_SIZES)
+        require(len(found) <= _MOST_SIZES)
         rows = [np.flatnonzero(sizes == size) for size in found]
         parts = [self._of_one_size(data, starts[some], stops[some]) for some in rows]
         return [_merged(columns, rows) for columns in zip(*parts, strict=True)]
@@ -163,7 +164,7 @@ class UniformParser:
         layout = self._layouts.get(size)
         if layout is None or not rows.have(layout):
             layout = Layout.of(data[starts[0] : stops[0]].tobytes())
-            _require(rows.have(layout))
+            require(rows.have(layout))
             if len(self._layouts) >= _MOST_LAYOUTS:
                 self._layouts.clear()
             self._layouts[size] = layout
@@ -219,10 +220,10 @@ class _Rows:
 
 
 def _column(layout: Layout, key: bytes, rows: _Rows, starts: Places) -> Column:
-    kind, n = layout.kinds.get(key), rows.count
+    n = rows.count
+    kind, places = layout.lists.get(key, (None, ()))
     if kind is None:
         return Column(None, np.zeros(n, np.int64))
-    places = layout.places[key]
     if kind is Kind.BYTES:
         begins, ends = np.array(places, np.int64).T
         at = starts[:, np.newaxis]
@@ -245,7 +246,7 @@ def _merged(parts: Sequence[Column], rows: Sequence[Places]) -> Column:
       UncommonError: The groups differ in kind or in the number of values per record.
     """
     kind, each = parts[0].kind, int(parts[0].counts[0])
-    _require(all(part.kind is kind and int(part.counts[0]) == each for part in parts))
+    require(all(part.kind is kind and int(part.counts[0]) == each for part in parts))
     counts = np.full(sum(map(len, rows)), each, np.int64)
 
     def joined(*some: Any) -> Any:
@@ -287,7 +288,7 @@ def _lists(record: bytes) -> Iterator[tuple[bytes, tuple[Kind | None, list[_Plac
     for begin, end in _parts(record, (0, len(record)), most=1):
         for entry in _parts(record, (begin, end)):
             key, value = _entry(record, entry)
-            _require(key not in seen)
+            require(key not in seen)
             seen.add(key)
             yield key, _values(record, value)
 
@@ -295,7 +296,7 @@ def _lists(record: bytes) -> Iterator[tuple[bytes, tuple[Kind | None, list[_Plac
 def _entry(record: bytes, place: _Place) -> tuple[bytes, _Place]:
     """Returns the key of a map entry, and the position of its value."""
     found = list(fields(record, *place))
-    _require([number for number, _, _ in found] == [1, 2])
+    require([number for number, _, _ in found] == [1, 2])
     (_, key, key_end), (_, value, value_end) = found
     if key is None or value is None:
         raise UncommonError
@@ -305,7 +306,7 @@ def _entry(record: bytes, place: _Place) -> tuple[bytes, _Place]:
 def _values(record: bytes, place: _Place) -> tuple[Kind | None, list[_Place]]:
     """Returns the kind of a feature's values, and their positions."""
     found = list(fields(record, *place))
-    _require(len(found) <= 1)
+    require(len(found) <= 1)
     for _, begin, end in found:
         kind = _KINDS.get(record[place[0]])
         if kind is None or begin is None:
@@ -313,8 +314,8 @@ def _values(record: bytes, place: _Place) -> tuple[Kind | None, list[_Place]]:
         places = _parts(record, (begin, end), most=None if kind is Kind.BYTES else 1)
         if kind is not Kind.BYTES:
             places = [(a, b) for a, b in places if a < b]
-            _require(kind is not Kind.FLOAT or all((b - a) % 4 == 0 for a, b in places))
-            _require(all(record[b - 1] < _CONTINUES for _, b in places) or kind is Kind.FLOAT)
+            require(kind is not Kind.FLOAT or all((b - a) % 4 == 0 for a, b in places))
+            require(all(record[b - 1] < _CONTINUES for _, b in places) or kind is Kind.FLOAT)
         if places:
             return kind, places
     return None, []
@@ -323,13 +324,8 @@ def _values(record: bytes, place: _Place) -> tuple[Kind | None, list[_Place]]:
 def _parts(record: bytes, place: _Place, most: int | None = None) -> list[_Place]:
     """Returns the positions of a message's fields, which must all be messages with number 1."""
     found = list(fields(record, *place))
-    _require(most is None or len(found) <= most)
-    _require(all(number == 1 for number, _, _ in found))
+    require(most is None or len(found) <= most)
+    require(all(number == 1 for number, _, _ in found))
     places = [(begin, end) for _, begin, end in found if begin is not None]
-    _require(len(places) == len(found))
+    require(len(places) == len(found))
     return places
-
-
-def _require(holds: bool | np.bool_) -> None:
-    if not holds:
-        raise UncommonError
