@@ -272,7 +272,9 @@ def test_the_index_of_a_version_that_has_none_any_more_is_not_used(tmp_path):
 
 def test_a_relative_folder_for_copies_stays_where_it_was(local, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    records = prepared._remote_version(f"file://{local}/far/1.0.0", "copies").records("train")
+    records = prepared._remote_version(
+        f"file://{local}/far/1.0.0", prepared._cache_dir("copies")
+    ).records("train")
     monkeypatch.chdir(local)
     assert len(records.read(np.arange(N)).starts) == N
 
