@@ -89,7 +89,7 @@ def attachments_of(version_dirs: Iterable[str]) -> dict[str, dict[str, str | int
 
 
 def receive(given: Mapping[str, Mapping[str, str | int]]) -> None:
-    """Accepts the result of `attachments` from the process that sends this one its work."""
+    """Accepts the result of `attachments_of` from the process that sends this one its work."""
     for version_dir, what in given.items():
         _received[os.path.realpath(version_dir)] = Attachment.from_json(what)
 

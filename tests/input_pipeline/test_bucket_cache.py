@@ -3,6 +3,7 @@
 import hashlib
 import io
 import itertools
+import json
 import os
 import pickle
 import shutil
@@ -137,6 +138,9 @@ def test_the_batches_are_those_of_a_local_copy(store, local, tmp_path):
     made = plan("far:1.*.*", data_dir=store[0], shards_dir=tmp_path, **options)
     assert "up to 12 shards" in made.explain()
     assert Plan.from_json(made.to_json()) == made
+    read = json.loads(made.to_json())["stages"][0]
+    assert read["held"] == 12  # the keys of earlier releases
+    assert str(tmp_path) in read["held_at"]
     here = plan("far", data_dir=local, shuffle_window=4, **options)
     assert numbers_of(my_datasets.batches(made)) == numbers_of(my_datasets.batches(here))
     assert made.beginning == here.beginning  # a position goes on where the data lies elsewhere
