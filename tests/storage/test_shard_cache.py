@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from my_datasets.errors import CorruptReleaseError, DiskFullError, damaged_release
-from my_datasets.records.attachments import lock_shard
+from my_datasets.records.random_access import lock_shard
 from my_datasets.storage import shard_cache
 from my_datasets.storage.shard_cache import RemoteFile, ShardCache
 from my_datasets.storage.verified_files import verified_files
@@ -222,7 +222,7 @@ import random
 import sys
 from pathlib import Path
 from my_datasets.storage.shard_cache import ShardCache
-from my_datasets.records.attachments import lock_shard
+from my_datasets.records.random_access import lock_shard
 from tests.storage.test_shard_cache import brought, data_of
 
 shelf = ShardCache(Path(sys.argv[1]), 3000)
