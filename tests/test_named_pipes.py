@@ -23,12 +23,12 @@ from my_datasets.metadata.manifest import Manifest
 from my_datasets.builders.from_directory import builder_from_directory
 from my_datasets.publishing.publisher import publish
 from my_datasets.records import index
-from my_datasets.records.keys import ShardKeys
+from my_datasets.records.index import ShardKeys
 from my_datasets.verification.verifier import verify
 
 def scan(path):
     for shard in sorted(path.glob("*.tfrecord-0000?-of-0000?")):
-        for read in (index.is_of, index.read, index.scan, lambda one: ShardKeys(one, 20).read()):
+        for read in (index.matches, index.read, index.scan, lambda one: ShardKeys(one, 20).read()):
             with contextlib.suppress(OSError, my_datasets.MyDatasetsError):
                 read(shard)
 

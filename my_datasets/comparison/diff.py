@@ -19,7 +19,7 @@ from my_datasets.core.version import Bump, ChangeKind, VersionChange, VersionNum
 from my_datasets.errors import IncompleteVersionError, MyDatasetsError, VersionGateError, problem_of
 from my_datasets.metadata import feature_changes, layout
 from my_datasets.metadata.dataset_info import MALFORMED, Declared
-from my_datasets.records.keys import ShardKeys, path_of
+from my_datasets.records.index import ShardKeys, keys_path
 from my_datasets.resolving.version_select import Blocked
 from my_datasets.statistics.drift import DriftedStatistic, drifted
 
@@ -154,7 +154,7 @@ class _Side(NamedTuple):
             shards = self.declared.splits[name]
             keys = [ShardKeys(self.subject.path / one.name, one.examples) for one in shards]
             are_listed = not recorded.metadata_copy or all(
-                path_of(one.shard).name in recorded.files for one in keys
+                keys_path(one.shard).name in recorded.files for one in keys
             )
             if are_listed and all(one.are_known for one in keys):
                 found[name] = keys

@@ -17,7 +17,7 @@ from my_datasets.core import hash_sets
 from my_datasets.core.hash_sets import HashFiles, HashPart, Places, Texts
 from my_datasets.core.version import ChangeKind, VersionChange
 from my_datasets.metadata import content
-from my_datasets.records.keys import ShardKeys
+from my_datasets.records.index import ShardKeys
 
 # An example's key hash and position. A row has the size of a hash, so that `core.hash_sets` can
 # partition it.

@@ -25,8 +25,8 @@ from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.trust import keep_signatures
 from my_datasets.publishing.resolve_release import ResolvedRelease, resolve_release
 from my_datasets.publishing.transfer import TransferProgress, fetch
-from my_datasets.records import shard_provider
-from my_datasets.records.shard_provider import Attachment
+from my_datasets.records import attachments
+from my_datasets.records.attachments import Attachment
 from my_datasets.resolving.attached_release import AttachedRelease
 from my_datasets.storage import addresses
 from my_datasets.storage.disk_space import explained
@@ -151,7 +151,7 @@ def _is_whole(version_dir: Path, wanted: Attachment) -> bool:
     except (NotPreparedError, OSError):
         return False
     expected = {name: Path(wanted.cache, one.key) for name, one in shards.items()}
-    return links == expected and shard_provider.is_attached(version_dir)
+    return links == expected and attachments.is_attached(version_dir)
 
 
 def _create(
@@ -189,5 +189,5 @@ def _create(
         # it.
         cached = os.path.relpath(cache.path_of(one.sha256), version_dir)
         (work / one.name).symlink_to(cached)
-    write_whole(work / shard_provider.FILE_NAME, _IN_THE_STATE)
+    write_whole(work / attachments.FILE_NAME, _IN_THE_STATE)
     replace_version(work, version_dir)

@@ -1,11 +1,16 @@
-"""The record index: the offset of each record in a TFRecord shard, for random access.
+"""The record index of a shard, for random access, and the hashes of its examples' keys.
 
-The index is a sidecar file of its shard (`sidecars` defines its name), in NumPy's own format:
-uint64, shape [n + 1], with the byte offset of each framed record, then the size of the shard.
-TFDS's readers open shards by name and ignore it.
+Both are sidecar files of the shard (`sidecars` defines their names), in NumPy's own format, which
+TFDS's readers ignore, because they open shards by name.
+
+* The index: uint64, shape [n + 1], with the byte offset of each framed record, then the size of the
+  shard.
+* The hashes, which identify examples regardless of their values: uint64, shape [n, 2], the upper
+  and the lower half of the MD5 of the split's name and the key, by which TFDS shuffles.
 """
 
 import struct
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -49,15 +54,15 @@ def read(shard: Path) -> npt.NDArray[np.uint64]:
         raise
     except (OSError, ValueError, EOFError) as error:
         unless_out_of_memory(error)
-        raise not_of(shard, f"{path.name} cannot be read: {error}") from error
+        raise mismatch(shard, f"{path.name} cannot be read: {error}") from error
     if offsets.dtype != np.uint64 or offsets.ndim != 1 or not len(offsets) or offsets[0]:
-        raise not_of(shard, f"{path.name} is no index: {offsets.dtype} of {offsets.shape}")
+        raise mismatch(shard, f"{path.name} is no index: {offsets.dtype} of {offsets.shape}")
     if int(offsets[-1]) != size:
-        raise not_of(shard, f"Indexed: {int(offsets[-1]):,} bytes; the shard has {size:,}")
+        raise mismatch(shard, f"Indexed: {int(offsets[-1]):,} bytes; the shard has {size:,}")
     return offsets
 
 
-def not_of(shard: Path, found: str) -> CorruptShardError:
+def mismatch(shard: Path, found: str) -> CorruptShardError:
     """Returns the error for an index that does not belong to the shard."""
     return CorruptShardError(
 
@@ -66,7 +71,7 @@ def not_of(shard: Path, found: str) -> CorruptShardError:
     )  # fmt: skip
 
 
-def is_of(shard: Path) -> bool:
+def matches(shard: Path) -> bool:
     """Returns whether the records of a TFRecord shard begin where its index says.
 
     Also returns True if the shard has no index, or one that is not a valid index at all.
@@ -108,3 +113,53 @@ def scan(shard: Path) -> npt.NDArray[np.uint64]:
             offsets.append(end)
             file.seek(end)
     return np.array(offsets, np.uint64)
+
+
+KeyHashes = npt.NDArray[np.uint64]
+
+
+def keys_path(shard: Path) -> Path:
+    """Returns the path of a shard's key hashes: where they are, or where to write them."""
+    return sidecars.find(shard, Sidecar.KEYS)
+
+
+def write_keys(path: Path, keys: KeyHashes) -> None:
+    """Writes key hashes to a file, and syncs it to the disk.
+
+    Args:
+      path: The file.
+      keys: The hashes; shape [n, 2].
+    """
+    with replaced(path) as file:
+        np.save(file, keys.astype("<u8", copy=False))
+
+
+@dataclass(frozen=True)
+class ShardKeys:
+    """The hashes of a shard's example keys, in their file.
+
+    Attributes:
+      shard: The shard.
+      examples: The number of examples in the shard.
+    """
+
+    shard: Path
+    examples: int
+
+    @property
+    def are_known(self) -> bool:
+        """Whether the file exists and has one hash per example."""
+        try:
+            found = self.read()
+        except (OSError, ValueError, EOFError):
+            return False
+        return found.dtype == np.uint64 and found.shape == (self.examples, 2)
+
+    def read(self) -> KeyHashes:
+        """Returns the hashes, memory-mapped; shape [examples, 2].
+
+        The file stays open as long as they are used.
+        """
+        open_regular(keys_path(self.shard)).close()  # mapping a named pipe would block forever
+        found: KeyHashes = np.lib.format.open_memmap(keys_path(self.shard), mode="r")
+        return found

@@ -1,12 +1,19 @@
-"""Reads the records of a shard sequentially, in any supported file format, without TensorFlow."""
+"""Reads the records of a shard sequentially, in any supported file format, without TensorFlow.
+
+The page headers of a Parquet file are read first, to bound memory: a page is decompressed in one
+step, to the size that its header declares, which may be 2 GiB for a few stored bytes. Arrow reads
+as many pages as the rows of a batch need, without a limit. The footer may declare less than the
+headers, so the headers are read, from the first to the last.
+"""
 
 import contextlib
 import os
 import struct
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
 
 import google_crc32c
 import numpy as np
@@ -14,9 +21,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from my_datasets.core.processes import unless_out_of_memory
+from my_datasets.core.sizes import human_size
 from my_datasets.errors import missing_shard
 from my_datasets.printable import PrintableError
-from my_datasets.records import parquet_pages, tfrecord
+from my_datasets.records import tfrecord
 from my_datasets.storage.regular_files import open_regular
 
 # Bytes of a file read at once, and records yielded at once.
@@ -167,15 +175,6 @@ def _parquet_file(source: Path | BinaryIO, **options: Any) -> pq.ParquetFile:
     )  # fmt: skip
 
 
-def _ways_to_read(
-    source: Path | BinaryIO, group: pq.RowGroupMetaData, most: int
-) -> tuple[int, bool]:
-    if not isinstance(source, Path):
-        return parquet_pages.ways_to_read(source, group, _COLUMN, most)
-    with open_regular(source) as file:
-        return parquet_pages.ways_to_read(file, group, _COLUMN, most)
-
-
 def _shared(column: pa.DictionaryArray) -> list[bytes]:
     """Returns the values of a column; values that are stored once are the same object."""
     used, numbers = np.unique(column.indices.to_numpy(), return_inverse=True)
@@ -204,3 +203,177 @@ _READERS: dict[str, Callable[[Path | BinaryIO, int], Iterator[list[bytes]]]] = {
 }
 # The supported formats.
 FORMATS = frozenset(_READERS)
+
+
+# Pages larger than MOST_BYTES are refused if they expand by more than a factor of _EXPANDED.
+MOST_BYTES = 1 << 30
+_EXPANDED = 16
+# Bytes of pages read for one batch, unless a single page is larger.
+_PAGES_AT_ONCE = 64 << 20
+# Initial and maximum size of a header. Headers include a page's minimum and maximum value; Arrow
+# accepts none longer than this.
+_HEADER, _MOST_HEADER = 1 << 10, 16 << 20
+_DICTIONARY = 2
+# Field numbers in a `PageHeader`, and those of the value count and encoding in the version 1 and 2
+# data page headers.
+_KIND, _EXPANDS_TO, _STORED, _OF_DATA, _OF_DATA_2 = 1, 2, 3, 5, 8
+_VALUES, _ENCODING, _ENCODING_2 = 1, 2, 4
+# Plain values, and dictionary indices.
+_PLAIN = 0
+_ENCODINGS = frozenset({_PLAIN, 2, 8})
+_DEEPEST = 8
+# Of a Thrift struct: integers and structs by field number; other values are skipped.
+_Struct: TypeAlias = "dict[int, _Value]"
+_Value: TypeAlias = "int | _Struct | None"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page, as declared by its header.
+
+    Attributes:
+      values: The number of values; 0 for a dictionary page.
+      expands_to: The decompressed size in bytes.
+      stored: The size in the file in bytes.
+      encoding: Parquet's number for the encoding of the values.
+      is_dictionary: Whether this is a dictionary page, with the values that other pages index.
+    """
+
+    values: int
+    expands_to: int
+    stored: int
+    encoding: object
+    is_dictionary: bool
+
+
+def _ways_to_read(
+    source: Path | BinaryIO, group: pq.RowGroupMetaData, most: int
+) -> tuple[int, bool]:
+    """Returns how many rows to read at a time, at most `most`, and whether as a dictionary.
+
+    A dictionary keeps a value that many rows share in memory only once, but Arrow then keeps all
+    values of the row group.
+
+    Raises:
+      ValueError: A page expands far beyond its stored size, or has no valid header.
+    """
+    expands_to = stored = 0
+    has_dictionary = False
+    opened = open_regular(source) if isinstance(source, Path) else contextlib.nullcontext(source)
+    with opened as file:
+        for page in parquet_pages(file, group):
+            _check_expansion(page.expands_to, page.stored, "A page")
+            expands_to, stored = expands_to + page.expands_to, stored + page.stored
+            has_dictionary |= page.is_dictionary
+            if page.encoding not in _ENCODINGS:  # others reuse a part of the previous value
+                raise ValueError(f"A page has the encoding {page.encoding}, which is not read here")
+            if page.values > 0 and page.expands_to > 0:
+                most = min(most, max(1, _PAGES_AT_ONCE * page.values // page.expands_to))
+    if has_dictionary:
+        _check_expansion(expands_to, stored, "A row group with a dictionary")
+    return most, has_dictionary
+
+
+def _check_expansion(expands_to: int, stored: int, what: str) -> None:
+    if expands_to > max(MOST_BYTES, _EXPANDED * stored):
+        raise ValueError(
+            f"{what} has {stored:,} bytes that expand to {human_size(expands_to)}; at most "
+            f"{human_size(MOST_BYTES)} are read"
+        )
+
+
+def parquet_pages(file: BinaryIO, group: pq.RowGroupMetaData) -> Iterator[Page]:
+    """Yields the pages of a row group's column of records, as their headers declare them.
+
+    Raises:
+      ValueError: A page has no valid header.
+    """
+    for chunk in map(group.column, range(group.num_columns)):
+        if chunk.path_in_schema.partition(".")[0] != _COLUMN:
+            continue
+        at, dictionary = chunk.data_page_offset, chunk.dictionary_page_offset
+        if dictionary is not None and 0 < dictionary < at:
+            at = dictionary
+        end = at + chunk.total_compressed_size
+        while at < end:
+            fields, length = _page_header(file, at)
+            stored, expands_to = fields.get(_STORED), fields.get(_EXPANDS_TO)
+            is_dictionary = fields.get(_KIND) == _DICTIONARY
+            of_data, encoded = fields.get(_OF_DATA), _ENCODING
+            if not isinstance(of_data, dict):
+                of_data, encoded = fields.get(_OF_DATA_2), _ENCODING_2
+            if is_dictionary or not isinstance(of_data, dict):
+                of_data = {}
+            values, encoding = of_data.get(_VALUES, 0), of_data.get(encoded, _PLAIN)
+            if not (isinstance(stored, int) and isinstance(expands_to, int) and stored >= 0):
+                raise ValueError("A page has no header that can be read")
+            values = values if isinstance(values, int) else 0
+            yield Page(values, expands_to, stored, encoding, is_dictionary)
+            at += length + stored
+
+
+def _page_header(file: BinaryIO, at: int) -> tuple[_Struct, int]:
+    """Returns a header's integers by field number, and the header's length in bytes."""
+    size = _HEADER
+    while True:
+        file.seek(at)
+        data = file.read(size)
+        reader = _Compact(data)
+        try:
+            return reader.struct(), reader.at
+        except IndexError:
+            if size >= _MOST_HEADER:
+                raise ValueError("A page has no header that can be read") from None
+            size *= 16
+
+
+class _Compact:
+    """Reads structs in Thrift's compact protocol; of their fields, only integers and structs."""
+
+    def __init__(self, data: bytes) -> None:
+        self.at, self._data = 0, data
+
+    def struct(self, depth: int = 0) -> _Struct:
+        if depth > _DEEPEST:
+            raise ValueError("A page has no header that can be read")
+        found: _Struct = {}
+        number = 0
+        while byte := self._byte():
+            kind, step = byte & 0x0F, byte >> 4
+            number = number + step if step else self._number()
+            found[number] = self._value(kind, depth)
+        return found
+
+    def _value(self, kind: int, depth: int) -> _Value:
+        if kind in (1, 2):  # true and false, which have no further bytes
+            return None
+        if kind == 3:
+            return self._byte()
+        if kind in (4, 5, 6):
+            return self._number()
+        if kind in (7, 8):
+            self._skip(8 if kind == 7 else self._varint())
+            return None
+        if kind == 12:
+            return self.struct(depth + 1)
+        raise ValueError("A page has no header that can be read")
+
+    def _skip(self, count: int) -> None:
+        self.at += count  # past the end, the next read raises IndexError
+
+    def _byte(self) -> int:
+        self.at += 1
+        return self._data[self.at - 1]
+
+    def _varint(self) -> int:
+        found = shift = 0
+        while True:
+            byte = self._byte()
+            found |= (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80 or shift > 63:
+                return found
+
+    def _number(self) -> int:
+        found = self._varint()
+        return found >> 1 ^ -(found & 1)

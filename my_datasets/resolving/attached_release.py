@@ -21,7 +21,7 @@ from my_datasets.metadata import manifest, sidecars
 from my_datasets.metadata.dataset_info import MALFORMED, Declared
 from my_datasets.metadata.layout import METADATA_FILES, RELEASE_RECORD
 from my_datasets.metadata.sidecars import Sidecar
-from my_datasets.records.shard_provider import Attachment
+from my_datasets.records.attachments import Attachment
 from my_datasets.resolving.shard_fetcher import ShardFetcher
 from my_datasets.storage.json_files import MOST_BYTES, parse_json
 from my_datasets.storage.regular_files import read_regular
@@ -39,7 +39,7 @@ class AttachedRelease:
       sizes: The size of each file of the release, in bytes.
       folder: The release's folder, from the store's address on.
       address: The directory with the metadata.
-      held_at: The directory of shards while they are read.
+      shards_dir: The directory of shards while they are read.
       modified: 0: files of releases never change.
     """
 
@@ -61,7 +61,7 @@ class AttachedRelease:
         self._dir = version_dir
         self._attachment = found
         self.address = str(version_dir)
-        self.held_at = os.path.normpath(Path(os.path.realpath(version_dir), found.cache))
+        self.shards_dir = os.path.normpath(Path(os.path.realpath(version_dir), found.cache))
         # Now, not on first use: a process may be forked while a thread initialises it.
         self.folder, files, shards = _release_in(version_dir, found.record)
         self.sizes = {name: one.bytes for name, one in files.items()}
@@ -81,11 +81,11 @@ class AttachedRelease:
         """The release's folder in the store."""
         return f"{self._attachment.store}/{self.folder}"
 
-    def bringer(self, names: Collection[str], held: int | None) -> ShardFetcher:
+    def fetcher(self, names: Collection[str], max_cached_shards: int | None) -> ShardFetcher:
         """Returns the object that fetches some of the shards; see `ShardProvider`."""
         sizes = sorted((self.files[name].bytes for name in names), reverse=True)
         most = self._attachment.most
-        at_once = sizes[: held or 0]
+        at_once = sizes[: max_cached_shards or 0]
         needed = sum(at_once)
         if needed > most:
             raise InvalidOptionError(
@@ -95,7 +95,7 @@ class AttachedRelease:
                 "smaller shuffle_window, or interleave_cycle_length of TFDS's ReadConfig",
             )
         spare = (most - needed) // max(1, *sizes[:1])
-        return ShardFetcher(self, ShardCache(Path(self.held_at), most), spare=spare)
+        return ShardFetcher(self, ShardCache(Path(self.shards_dir), most), spare=spare)
 
     def beside(self, name: str) -> tuple[str, ...]:  # noqa: ARG002
         """Does nothing: record indexes are already on this machine."""
@@ -138,12 +138,7 @@ def _release_in(
 ) -> tuple[str, dict[str, RemoteFile], Iterable[str]]:
     """Returns the release in an attached directory: its folder, files, and names of its shards.
 
-    Args:
-      version_dir: The directory.
-      identity: The SHA-256 that the record must have: `attach` checked the record of that one.
-
-    Raises:
-      NotPreparedError: The metadata are not those of the release.
+    `identity` is the SHA-256 of the release record that `attach` checked.
     """
     try:
         data = read_regular(version_dir / RELEASE_RECORD, MOST_BYTES)

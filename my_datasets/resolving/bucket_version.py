@@ -22,8 +22,7 @@ from my_datasets.metadata import layout, sidecars
 from my_datasets.metadata.dataset_info import is_plain_name
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.sidecars import Sidecar
-from my_datasets.records.shard_provider import WINDOW, WINDOWS_CACHED
-from my_datasets.resolving.shard_fetcher import ShardFetcher
+from my_datasets.resolving.shard_fetcher import CACHED_WINDOWS, WINDOW, ShardFetcher
 from my_datasets.storage import addresses
 from my_datasets.storage.file_systems import file_system
 from my_datasets.storage.regular_files import replaced
@@ -62,15 +61,15 @@ class BucketVersion:
       url: Its folder in the store.
       directory: The copy of its metadata.
       stored: Its files in the store, by name.
-      held_at: The directory for copies.
-      most: The default number of shards to keep there.
+      shards_dir: The directory for copies.
+      max_cached_shards: The default number of shards to keep there.
     """
 
     url: str
     directory: Path
     stored: Mapping[str, BucketFile]
-    held_at: str
-    most: int
+    shards_dir: str
+    max_cached_shards: int
 
     @classmethod
     def open(cls, url: str, shards_dir: str | os.PathLike[str] | None = None) -> "BucketVersion":
@@ -89,7 +88,7 @@ class BucketVersion:
             raise NotPreparedError(
                 f"{url} is no prepared version.", fix="give the folder of a whole one"
             )
-        return cls(url, path, files, os.fspath(_cache_dir(shards_dir)), WINDOW * WINDOWS_CACHED)
+        return cls(url, path, files, os.fspath(_cache_dir(shards_dir)), WINDOW * CACHED_WINDOWS)
 
     @property
     def address(self) -> str:
@@ -117,9 +116,9 @@ class BucketVersion:
             for name, one in self.stored.items()
         }
 
-    def bringer(self, names: Collection[str], held: int | None) -> ShardFetcher:
+    def fetcher(self, names: Collection[str], max_cached_shards: int | None) -> ShardFetcher:
         """Returns what fetches some of the shards; see `ShardProvider`."""
-        most = held or self.most
+        most = max_cached_shards or self.max_cached_shards
         groups = [
             [self.files[one] for one in (*self.beside(name), name) if one in self.files]
             for name in names
@@ -130,7 +129,7 @@ class BucketVersion:
         others.difference_update(one.key for group in groups for one in group)
         folder = self.directory.parent / _SHARDS
         _require_no_links(folder.parent, [folder])
-        return ShardFetcher(self, ShardCache(folder, sum(sizes[:most]), others), most=most)
+        return ShardFetcher(self, ShardCache(folder, sum(sizes[:most]), others), max_open=most)
 
     def beside(self, name: str) -> list[str]:
         """Returns the names of the record indexes of a shard."""
@@ -180,6 +179,7 @@ def mirror(
 
     Raises:
       NotPreparedError: There is nothing.
+      DataDirError: The store cannot be listed, or the URL has a password in it.
     """
     if ":" in url.partition("://")[2].partition("@")[0] and "@" in url:
         raise DataDirError(
@@ -222,11 +222,7 @@ def _cache_dir(shards_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def _name_in(url: str, folder: str, path: str) -> str:
-    """Returns the name of a file from a folder on; it leads nowhere else.
-
-    Raises:
-      DataDirError: It would.
-    """
+    """Returns the path of a file relative to its folder, which it does not leave."""
     name = path.removeprefix(f"{folder.rstrip('/')}/")
     if name == path or not all(map(is_plain_name, name.split("/"))):
         raise DataDirError(
@@ -237,11 +233,7 @@ def _name_in(url: str, folder: str, path: str) -> str:
 
 
 def _require_no_links(root: Path, folders: Iterable[Path]) -> None:
-    """Refuses to write into folders that lie elsewhere.
-
-    Raises:
-      DataDirError: One of them is a link, or in one.
-    """
+    """Refuses to write into folders that are links, or below one."""
     real = Path(os.path.realpath(root))
     for folder in folders:
         if Path(os.path.realpath(folder)) != real / folder.relative_to(root):
@@ -253,13 +245,9 @@ def _require_no_links(root: Path, folders: Iterable[Path]) -> None:
 
 
 def _fetch(url: str, path: Path, stored: BucketFile) -> None:
-    """Copies a file, which is there whole or not at all; one that is the same is left.
-
-    Raises:
-      CorruptShardError: It is not there, or of another size than it was.
-    """
-    wanted = stored.cached(url)
-    if wanted.is_at(path):
+    """Copies a file atomically, unless the copy is up to date."""
+    remote = stored.cached(url)
+    if remote.is_at(path):
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     with replaced(path, fsync=False) as target:
@@ -267,7 +255,7 @@ def _fetch(url: str, path: Path, stored: BucketFile) -> None:
             target.write(data)
         if target.tell() != stored.size:
             raise _changed(url, f"{target.tell():,} bytes came; expected {stored.size:,}")
-    verified_files().remember(path, wanted.key)
+    verified_files().remember(path, remote.key)
 
 
 def _read(url: str) -> Iterator[bytes]:

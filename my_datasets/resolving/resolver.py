@@ -19,7 +19,7 @@ from my_datasets.errors import (
 from my_datasets.metadata import layout
 from my_datasets.metadata.layout import PreparedVersion
 from my_datasets.metadata.version_metadata import VersionMetadata
-from my_datasets.records.shard_provider import is_attached
+from my_datasets.records.attachments import is_attached
 from my_datasets.resolving import registry, version_select
 from my_datasets.resolving.lock import Lock
 from my_datasets.resolving.version_select import DeclaredVersions
@@ -27,8 +27,8 @@ from my_datasets.storage import addresses
 
 # What reads object stores and attached releases loads pyarrow and NumPy.
 if TYPE_CHECKING:
-    from my_datasets.records.shard_provider import ShardProvider
     from my_datasets.resolving.bucket_version import BucketVersion
+    from my_datasets.resolving.shard_fetcher import ShardProvider
 
 # A dataset, or the directory of a version of it.
 Reference = str | os.PathLike[str] | DatasetReference

@@ -8,7 +8,7 @@ files but no marker is refused. Files with other names are left alone.
 
 Any number of threads and processes can share a directory. A file is locked as `.partial` while it
 is fetched, so that it is fetched once; a reader may lock a file against eviction
-(`my_datasets.records.shard_provider.hold`). Such locks end with their process.
+(`my_datasets.records.random_access.lock_shard`). Such locks end with their process.
 """
 
 import contextlib

@@ -20,7 +20,7 @@ from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.metadata.manifest import FILE_NAME
 from my_datasets.metadata.sidecars import Sidecar
 from my_datasets.printable import clipped
-from my_datasets.records import index, shard_provider
+from my_datasets.records import attachments, index
 from my_datasets.storage import regular_files
 
 _LOOKS_LIKE_A_SHARD = re.compile(r"-\d{5,}-of-\d{5,}(\.\w+)?$")
@@ -157,7 +157,7 @@ def _others(directory: Path, shards: set[str]) -> Iterator[Issue]:
         name = path.name
         if name in known or name.startswith("."):
             continue
-        if name == shard_provider.FILE_NAME:
+        if name == attachments.FILE_NAME:
             yield Issue(
                 "attached", name, "The file says that the shards are in a store.",
                 f"pull the release to verify it; if this version was not attached, delete {path}",

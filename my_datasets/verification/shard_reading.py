@@ -122,7 +122,7 @@ def check_shard(
     """
     found = regular_files.sha256_of(path) if sha256 is not None else None
     if found is not None and found == sha256:
-        if not index.is_of(path):
+        if not index.matches(path):
             yield file_checks.stale_index(path, "other offsets")
         return
     other = known.get(found) if found is not None else None
@@ -146,7 +146,7 @@ def check_shard(
             "count", path.name, "The number of records differs from the metadata.",
             REBUILD, f"{examples:,} records", f"{count:,} records",
         )  # fmt: skip
-    elif not index.is_of(path):
+    elif not index.matches(path):
         yield file_checks.stale_index(path, "other offsets")
     if count == examples and sha256 is not None and found is not None:
         yield Issue(

@@ -14,7 +14,7 @@ from my_datasets.core.version import Bump, ChangeKind
 from my_datasets.errors import CorruptShardError, IncompleteVersionError
 from my_datasets.metadata.content import Content
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.records import keys
+from my_datasets.records import index
 
 ROWS = 300
 
@@ -169,7 +169,7 @@ def test_examples_that_changed_are_told_by_their_keys(first, build):
 def test_without_keys_they_are_removed_and_added(first, build):
     new = build(example=lambda self, row: {"x": row * 7 + (row == 11), "label": row % 2})
     for shard in new.glob("*-train.*"):
-        keys.path_of(shard).unlink()
+        index.keys_path(shard).unlink()
     train, _ = diff(first, new).splits
     assert (train.added, train.removed, train.changed) == (1, 1, 0)
     assert stored(new)[train.examples["added"][0]] == 78
@@ -179,7 +179,7 @@ def test_keys_that_the_manifest_does_not_list_are_not_used(first, build):
     """Somebody planted them: the version was published without."""
     new = build(example=lambda self, row: {"x": row * 7 + (row == 11), "label": row % 2})
     made = Manifest.read(new)
-    names = {keys.path_of(shard).name for shard in new.glob("*-of-*")}
+    names = {index.keys_path(shard).name for shard in new.glob("*-of-*")}
     assert names <= made.files.keys()
     listed = {name: one for name, one in made.files.items() if name not in names}
     replace(made, files=listed).write(new)

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import itertools
+import json
 import os
 import pickle
 import shutil
@@ -138,6 +139,9 @@ def test_the_batches_are_those_of_a_local_copy(store, local, tmp_path):
     made = plan("far:1.*.*", data_dir=store[0], shards_dir=tmp_path, **options)
     assert "up to 12 shards" in made.explain()
     assert Plan.from_json(made.to_json()) == made
+    read = json.loads(made.to_json())["stages"][0]
+    assert read["held"] == 12  # the keys of earlier releases
+    assert str(tmp_path) in read["held_at"]
     here = plan("far", data_dir=local, shuffle_window=4, **options)
     assert numbers_of(my_datasets.batches(made)) == numbers_of(my_datasets.batches(here))
     assert made.beginning == here.beginning  # a position goes on where the data lies elsewhere
@@ -263,8 +267,10 @@ def test_the_index_of_a_version_that_has_none_any_more_is_not_used(tmp_path):
             index.path_of(version / name).unlink()
         url = f"file://{version}"
         directory, files = bucket_version.mirror(url, tmp_path / "copies")
-        bringer = BucketVersion(url, directory, files, "", 1).bringer([name, other], 2)
-        reader = RecordReader([RecordShard(directory / name, 2)], [(0, 2)], bringer, bringer.most)
+        fetcher = BucketVersion(url, directory, files, "", 1).fetcher([name, other], 2)
+        reader = RecordReader(
+            [RecordShard(directory / name, 2)], [(0, 2)], fetcher, fetcher.max_open
+        )
         found = reader.read(np.array([0]))
         assert found.data[found.starts[0] : found.stops[0]].tobytes() == records[0]
 

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from my_datasets.input_pipeline.decode import buffers
-from my_datasets.input_pipeline.decode.buffers import BufferPool
+from my_datasets.input_pipeline.decode import images
+from my_datasets.input_pipeline.decode.images import BufferPool
 
 SHAPE = (3, 400, 1000)
 BYTES = 3 * 400 * 1000 * 4
@@ -94,9 +94,9 @@ def test_threads_never_share_it():
 def test_floats_are_those_of_tensorflow(dtype, shape):
     pixels = np.random.default_rng(1).integers(0, np.iinfo(dtype).max + 1, (7, *shape), dtype)
     expected = tf.image.convert_image_dtype(pixels, tf.float32).numpy()
-    assert np.array_equal(buffers.of(pixels), expected)
+    assert np.array_equal(images.as_floats(pixels), expected)
     found = np.empty_like(expected)
-    for part, scratch in buffers.runs(7, shape, dtype):
+    for part, scratch in images.pixel_runs(7, shape, dtype):
         scratch[...] = pixels[part]
-        buffers.scale(scratch, found[part])
+        images.scale(scratch, found[part])
     assert np.array_equal(found, expected)

@@ -34,8 +34,8 @@ from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signing import Signer, TrustedKeys
 from my_datasets.publishing.publisher import publish
-from my_datasets.records import shard_provider
-from my_datasets.records.shard_provider import Attachment
+from my_datasets.records import attachments
+from my_datasets.records.attachments import Attachment
 from my_datasets.resolving.lock import Lock, Locked
 from my_datasets.storage.retry import RetryingStore
 from my_datasets.storage.store import open_store
@@ -466,7 +466,7 @@ def test_attaching_that_was_killed_is_begun_again(store, cache, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         my_datasets.attach("released", store, cache)
     monkeypatch.undo()
-    assert not list(cache.rglob(shard_provider.FILE_NAME))
+    assert not list(cache.rglob(attachments.FILE_NAME))
     attached = my_datasets.attach("released", store, cache)
     assert len(my_datasets.source(attached, split="test")) == 10
     assert my_datasets.attach("released:1.0.0", store, cache) == attached
@@ -520,7 +520,7 @@ def test_metadata_are_verified(own_store, cache):
     path.write_bytes(path.read_bytes().replace(b"noise", b"n0ise"))
     with pytest.raises(CorruptReleaseError, match=r"features\.json in .* is not what was publ"):
         my_datasets.attach("released", own_store, cache)
-    assert not list(cache.rglob(shard_provider.FILE_NAME))
+    assert not list(cache.rglob(attachments.FILE_NAME))
 
 
 def test_too_little_room_is_told_at_once(store, cache):

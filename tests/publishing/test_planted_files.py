@@ -35,7 +35,7 @@ from my_datasets.publishing.model.signing import TrustedKeys
 from my_datasets.publishing.model.trust import check_signed
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
-from my_datasets.records import index, shard_provider
+from my_datasets.records import attachments, index
 from my_datasets.resolving.lock import Lock
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.json_files import MOST_BYTES, MOST_MANIFEST_BYTES
@@ -636,9 +636,9 @@ def test_planted_shards_of_other_versions_are_not_linked(store, tmp_path, built)
 def test_the_file_that_says_attached_leads_nowhere_itself(store, tmp_path):
     """What is in it does not matter: only this machine's state does."""
     attached = my_datasets.attach("released", store, tmp_path / "cache")
-    text = (attached.path / shard_provider.FILE_NAME).read_text()
+    text = (attached.path / attachments.FILE_NAME).read_text()
     assert str(store) not in text
-    (attached.path / shard_provider.FILE_NAME).write_bytes(attachment("/", "http://127.0.0.1:9/"))
+    (attached.path / attachments.FILE_NAME).write_bytes(attachment("/", "http://127.0.0.1:9/"))
     assert len(list(my_datasets.source(attached, split="test"))) == 10
 
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from my_datasets.records.tf_example.columns import PADDING, UncommonError
 from my_datasets.records.tf_example.encoding import Kind
-from my_datasets.records.tf_example.uniform_parser import UniformParser
+from my_datasets.records.tf_example.parsing import UniformParser
 from tests.records.test_parsing import KEYS, KINDS, record, same
 
 # Integers of one length as varints; the last are negative, of ten bytes.

@@ -175,7 +175,7 @@ from my_datasets.records import random_access
 
 records = random_access.RecordReader([random_access.RecordShard(Path(sys.argv[1]), 3)], [(0, 3)])
 records.read(np.arange(3))
-kept = next(iter(records._files._opened.get(dict).values()))
+kept = next(iter(records._opened.get(dict).values()))
 # When Python ends, what a module has is gone before what it made.
 vars(random_access)["os"] = None
 """
@@ -195,7 +195,7 @@ def test_a_thread_that_waits_for_a_shard_keeps_no_other_files_open(tmp_path):
     waits, may_go_on, is_first = threading.Event(), threading.Event(), iter([True])
 
     class Fetch:
-        most = spare = 0
+        max_open = spare = 0
 
         def __call__(self, path):
             if next(is_first, False):
@@ -235,14 +235,14 @@ def test_a_child_that_was_forked_while_a_shard_was_read_does_not_keep_it_locked(
             assert is_locked(shards[0].path)
             children.append(os.fork())
             if not children[-1]:
-                reader._files._opened.get(dict)  # drops what its parent has
+                reader._opened.get(dict)  # drops what its parent has
                 os.write(begun[1], b"1")
                 os.read(ended[0], 1)
                 os._exit(0)
             os.read(begun[0], 1)
             assert is_locked(shards[0].path)  # which the child did not end
 
-    reader = RecordReader(shards, [(0, sum(LENGTHS))], fetch, most_open=0)
+    reader = RecordReader(shards, [(0, sum(LENGTHS))], fetch, max_open=0)
     try:
         reader.read(np.arange(sum(LENGTHS)))
         assert children
@@ -265,7 +265,7 @@ def test_a_shard_that_others_evict_a_few_times_is_read(tmp_path):
         if len(tries) == 6:
             there.rename(path)
 
-    reader = RecordReader(shards, [(0, LENGTHS[0])], fetch, most_open=1)
+    reader = RecordReader(shards, [(0, LENGTHS[0])], fetch, max_open=1)
     assert len(reader.read(np.arange(1)).starts) == 1
 
 

@@ -19,7 +19,7 @@ from my_datasets.metadata import sidecars
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.metadata.sidecars import Sidecar
 from my_datasets.publishing.upload import Outcome
-from my_datasets.records import index, keys
+from my_datasets.records import index
 from my_datasets.verification.verifier import Level, verify
 from tests.building.engines import toys
 from tests.building.engines.builds import build
@@ -134,7 +134,7 @@ def numbers(reference, **options):
 def test_a_version_with_old_names_is_read_and_verified(golden):
     shard = golden / "golden-train.tfrecord-00000-of-00002"
     assert index.path_of(shard).name == f"{shard.name}.offsets.npy"
-    assert keys.path_of(shard).name == f"{shard.name}.keys.npy"
+    assert index.keys_path(shard).name == f"{shard.name}.keys.npy"
     assert numbers(str(golden)) == [0, 1, 2, 3, 4]
     for level in Level:
         assert not verify(golden, level=level).issues
@@ -206,8 +206,8 @@ def test_the_same_data_with_the_names_of_today_are_published_already(tmp_path, m
     done = my_datasets.publish(str(built), store)
     assert done.outcome is Outcome.ALREADY
     shard = built / "golden-train.tfrecord-00000-of-00002"
-    np.save(keys.path_of(shard), np.zeros((2, 2), np.uint64))
-    with pytest.raises(PublishError, match=keys.path_of(shard).name):
+    np.save(index.keys_path(shard), np.zeros((2, 2), np.uint64))
+    with pytest.raises(PublishError, match=index.keys_path(shard).name):
         my_datasets.publish(str(built), store)
 
 
@@ -218,6 +218,6 @@ def test_splits_of_a_release_come_with_their_sidecars_only(tmp_path):
     part = my_datasets.pull("golden", tmp_path / "store", tmp_path / "part", splits=["test"]).path
     shard = part / "golden-test.tfrecord-00000-of-00001"
     assert {path.name for path in part.glob("*.npy")} == {
-        index.path_of(shard).name, keys.path_of(shard).name
+        index.path_of(shard).name, index.keys_path(shard).name
     }  # fmt: skip
     assert not verify(part).issues

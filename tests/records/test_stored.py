@@ -10,7 +10,7 @@ import pytest
 
 from my_datasets.comparison import examine
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.records import parquet_pages, shard_reader
+from my_datasets.records import shard_reader
 from my_datasets.verification.verifier import Level, verify
 from tests.building.engines import toys
 from tests.building.engines.builds import build, shards
@@ -63,7 +63,7 @@ def test_a_record_that_is_stored_once_for_many_rows_takes_little(tmp_path):
 @pytest.mark.parametrize("version", ["1.0", "2.0"])
 def test_pages_that_expand_to_much_are_read_one_after_the_other(tmp_path, version, monkeypatch):
     """Some kilobytes of Parquet that stand for 50 MB, each record in a page of its own."""
-    monkeypatch.setattr(parquet_pages, "_AT_ONCE", 2_000_000)
+    monkeypatch.setattr(shard_reader, "_PAGES_AT_ONCE", 2_000_000)
     with pq.ParquetWriter(
         tmp_path / "it", pa.schema({"data": pa.binary()}), compression="zstd", use_dictionary=False,
         write_batch_size=1, data_page_size=1, write_statistics=False, data_page_version=version,
@@ -83,7 +83,7 @@ def test_pages_that_expand_to_much_are_read_one_after_the_other(tmp_path, versio
 
 
 def test_a_page_that_expands_to_more_than_is_read_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(parquet_pages, "MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(shard_reader, "MOST_BYTES", 1 << 20)
     for record, is_read in [
         (bytes(1_000_000), True),
         (bytes(2_000_000), False),
@@ -115,7 +115,7 @@ def test_values_that_repeat_a_part_of_those_before_are_not_read(tmp_path):
 
 def test_a_dictionary_beside_much_that_is_not_in_it_is_refused(tmp_path, monkeypatch):
     """Arrow keeps all of the row group then."""
-    monkeypatch.setattr(parquet_pages, "MOST_BYTES", 5_000_000)
+    monkeypatch.setattr(shard_reader, "MOST_BYTES", 5_000_000)
     values = [bytes(500_000) + bytes([i]) for i in range(40)]
     pq.write_table(
         pa.table({"data": values}), tmp_path / "it", compression="zstd", write_batch_size=1,
@@ -140,7 +140,7 @@ def test_the_headers_of_all_pages_are_read(tmp_path, statistics, dictionary, ver
         pages = [
             page
             for i in range(metadata.num_row_groups)
-            for page in parquet_pages.pages(file, metadata.row_group(i), "data")
+            for page in shard_reader.parquet_pages(file, metadata.row_group(i))
         ]
     assert sum(page.values for page in pages) == 3000
     groups = [metadata.row_group(i).column(0) for i in range(metadata.num_row_groups)]
@@ -186,7 +186,7 @@ NO_HEADERS = {
 @pytest.mark.parametrize("what", NO_HEADERS)
 def test_headers_that_are_none_are_refused(what, monkeypatch):
     """None is taken for another one, or looked for without end."""
-    monkeypatch.setattr(parquet_pages, "_MOST_HEADER", 1 << 12)
+    monkeypatch.setattr(shard_reader, "_MOST_HEADER", 1 << 12)
     data = NO_HEADERS[what]
     chunk = SimpleNamespace(
         path_in_schema="data", data_page_offset=0, dictionary_page_offset=None,
@@ -194,7 +194,7 @@ def test_headers_that_are_none_are_refused(what, monkeypatch):
     )  # fmt: skip
     group = SimpleNamespace(num_columns=1, column=lambda _: chunk)
     with pytest.raises(ValueError, match="no header that can be read"):
-        list(parquet_pages.pages(io.BytesIO(data), group, "data"))
+        list(shard_reader.parquet_pages(io.BytesIO(data), group))
 
 
 @pytest.mark.parametrize("dictionary", [True, False])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from my_datasets.errors import CorruptReleaseError, DiskFullError, damaged_release
-from my_datasets.records.shard_provider import hold
+from my_datasets.records.random_access import lock_shard
 from my_datasets.storage import shard_cache
 from my_datasets.storage.shard_cache import RemoteFile, ShardCache
 from my_datasets.storage.verified_files import verified_files
@@ -101,12 +101,12 @@ def test_what_is_read_stays(shelf, caplog):
     for number in (1, 2, 3):
         used_at(shelf, number, number)
     with paths[0].open("rb") as first:
-        hold(first.fileno())
+        lock_shard(first.fileno())
         brought(shelf, 4)
         assert numbers_on(shelf) == [1, 3, 4]
         with paths[2].open("rb") as third, shelf.path_of(file_of(4).key).open("rb") as fourth:
-            hold(third.fileno())
-            hold(fourth.fileno())
+            lock_shard(third.fileno())
+            lock_shard(fourth.fileno())
             brought(shelf, 5, is_optional=True)
             assert numbers_on(shelf) == [1, 3, 4]
             assert not caplog.text
@@ -155,13 +155,13 @@ def test_threads_bring_a_file_once(shelf):
         calls.append(1)
         yield data_of(1)
 
-    def bring(_):
+    def fetch(_):
         began.wait()
         shelf.fetch(file_of(1), given, damaged)
         return shelf.path_of(file_of(1).key).read_bytes()
 
     with ThreadPoolExecutor(8) as pool:
-        assert set(pool.map(bring, range(8))) == {data_of(1)}
+        assert set(pool.map(fetch, range(8))) == {data_of(1)}
     assert len(calls) == 1
 
 
@@ -222,7 +222,7 @@ import random
 import sys
 from pathlib import Path
 from my_datasets.storage.shard_cache import ShardCache
-from my_datasets.records.shard_provider import hold
+from my_datasets.records.random_access import lock_shard
 from tests.storage.test_shard_cache import brought, data_of
 
 shelf = ShardCache(Path(sys.argv[1]), 3000)
@@ -231,7 +231,7 @@ for _ in range(int(sys.argv[2])):
     number = random.randrange(9)
     try:
         with brought(shelf, number).open("rb") as file:
-            hold(file.fileno())
+            lock_shard(file.fileno())
             assert file.read() == data_of(number)
     except FileNotFoundError:
         pass  # others took it away before it was opened
@@ -269,7 +269,7 @@ def test_a_full_disk(tmpfs):
     brought(shelf, 2, size=size)
     (disk / "filler").write_bytes(bytes(350 << 10))
     with shelf.path_of(file_of(2, size).key).open("rb") as second:
-        hold(second.fileno())
+        lock_shard(second.fileno())
         brought(shelf, 3, size=size)  # another one goes
         assert numbers_on(shelf) == [2, 3]
         with pytest.raises(DiskFullError, match=r"no room for a shard(.|\n)*another cache_dir"):

@@ -17,7 +17,7 @@ from my_datasets.cli.main import cli
 from my_datasets.errors import PublishError
 from my_datasets.metadata import manifest
 from my_datasets.metadata.manifest import Manifest
-from my_datasets.records import index, keys
+from my_datasets.records import index
 from my_datasets.verification.adopt import adopt
 from my_datasets.verification.verifier import Level, verify
 from tests.building.engines import toys
@@ -223,9 +223,9 @@ DAMAGES = (edited, truncated, pickled, a_pickle, emptied, gone, a_link)
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("kind", [index, keys])
-def test_a_damaged_sidecar_is_found(version, kind, damage):
-    path = kind.path_of(version / SHARD)
+@pytest.mark.parametrize("path_of", [index.path_of, index.keys_path])
+def test_a_damaged_sidecar_is_found(version, path_of, damage):
+    path = path_of(version / SHARD)
     damage(path)
     code, output = verified(version)
     assert code == 1
@@ -250,16 +250,16 @@ def test_what_is_said_against_a_damaged_index_mends_it(version, damage):
 
 def test_keys_that_nobody_recorded_are_found(version):
     made = Manifest.read(version)
-    path = keys.path_of(version / SHARD)
+    path = index.keys_path(version / SHARD)
     files = {name: one for name, one in made.files.items() if name != path.name}
     dataclasses.replace(made, files=files).write(version)
     assert told(verify(version)) == [("extra-sidecar", path.name)]
 
 
-@pytest.mark.parametrize("kind", [index, keys])
-def test_damaged_sidecars_are_not_published(version, kind, tmp_path):
-    edited(kind.path_of(version / SHARD))
-    with pytest.raises(PublishError, match=kind.path_of(version / SHARD).name):
+@pytest.mark.parametrize("path_of", [index.path_of, index.keys_path])
+def test_damaged_sidecars_are_not_published(version, path_of, tmp_path):
+    edited(path_of(version / SHARD))
+    with pytest.raises(PublishError, match=path_of(version / SHARD).name):
         my_datasets.publish(str(version), tmp_path / "store")
 
 
@@ -298,7 +298,7 @@ def test_a_part_of_a_release_is_good_and_its_edits_are_found(tmp_path):
     for path in (part.path, builder.data_path):
         assert told(verify(path)) == [("other-metadata", INFO)]
     put(part.path / INFO, ("splits", 0, "numShards"), None)
-    edited(keys.path_of(part.path / "described-test.tfrecord-00000-of-00001"))
+    edited(index.keys_path(part.path / "described-test.tfrecord-00000-of-00001"))
     assert [code for code, _ in told(verify(part.path))] == ["other-bytes"]
 
 

@@ -31,8 +31,7 @@ from my_datasets.metadata import sidecars
 from my_datasets.metadata.content import ShardContent
 from my_datasets.metadata.sidecars import Sidecar
 from my_datasets.records import index, tfrecord
-from my_datasets.records import keys as keys_of
-from my_datasets.records.keys import Keys
+from my_datasets.records.index import KeyHashes
 from my_datasets.records.tf_example.pieces import Bytes
 from my_datasets.storage import disk_space
 
@@ -47,7 +46,7 @@ QUARANTINE_REPORT = "quarantine.jsonl"
 
 def write_shard(
     path: Path, count: int, records: Records, write_shard: WriteShard | None
-) -> tuple[FinishedShard, npt.NDArray[np.uint64] | None, Keys]:
+) -> tuple[FinishedShard, npt.NDArray[np.uint64] | None, KeyHashes]:
     """Writes a shard and syncs it.
 
     Args:
@@ -95,7 +94,7 @@ def write_shard(
 
 
 def with_sidecars(
-    shard: FinishedShard, path: Path, offsets: npt.NDArray[np.uint64] | None, keys: Keys | None
+    shard: FinishedShard, path: Path, offsets: npt.NDArray[np.uint64] | None, keys: KeyHashes | None
 ) -> FinishedShard:
     """Writes and syncs a shard's sidecar files, and returns the shard with them.
 
@@ -105,7 +104,7 @@ def with_sidecars(
     if offsets is not None:
         index.write(path, offsets)
     if keys is not None:
-        keys_of.save(keys_of.path_of(path), keys)
+        index.write_keys(index.keys_path(path), keys)
     existing = {
         os.fspath(each.relative_to(path.parent)): tfrecord.of_file(each)[::-1]
         for each in sorted(path.parent.rglob("*"))
@@ -119,11 +118,11 @@ def beside(path: Path) -> tuple[Path, ...]:
     return path, *(path.with_name(sidecars.name_of(path.name, kind)) for kind in Sidecar)
 
 
-def _keys(columns: Columns) -> Keys:
+def _keys(columns: Columns) -> KeyHashes:
     return np.stack([columns["high"], columns["low"]], axis=1).astype(np.uint64, copy=False)
 
 
-def _unframed(records: Records, keys: list[Keys]) -> Iterator[tuple[int, bytes]]:
+def _unframed(records: Records, keys: list[KeyHashes]) -> Iterator[tuple[int, bytes]]:
     for data, columns in records:
         keys.append(_keys(columns))
         start = 0

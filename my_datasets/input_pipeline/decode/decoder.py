@@ -5,17 +5,16 @@ TFDS's encoding of features is in `tensorflow_datasets/core/example_serializer.p
 
 import math
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import numpy as np
 
 from my_datasets.core.arrays import Array
 from my_datasets.errors import OutOfMemoryError
-from my_datasets.input_pipeline.decode import buffers, images, pytree
-from my_datasets.input_pipeline.decode.buffers import aligned
-from my_datasets.input_pipeline.decode.images import Crop, Draws
+from my_datasets.input_pipeline.decode import images, pytree
+from my_datasets.input_pipeline.decode.images import Crop, Draws, aligned
 from my_datasets.input_pipeline.decode.missing import FilledLeaf, MaskLeaf, given_by_tfds
 from my_datasets.input_pipeline.decode.pytree import Columns, Leaves, Ragged, available_memory
 from my_datasets.input_pipeline.stopwatch import timed
@@ -68,6 +67,8 @@ class Decoder:
     image_size: tuple[int, int] | None = None
     crop: Crop | None = None
     floats: bool = False
+    _columns: "Mapping[tuple[str, ...], _Values]" = field(init=False, repr=False, compare=False)
+    _parser: Parser = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         columns = {leaf.path: self._column_of(leaf) for leaf in pytree.columns_of(self.tree)}
@@ -78,8 +79,7 @@ class Decoder:
     @property
     def has_images(self) -> bool:
         """Whether a leaf is an image, which `image_size` changes."""
-        columns: Mapping[tuple[str, ...], _Values] = self._columns  # type: ignore[attr-defined]
-        return any(isinstance(column, _Images) for column in columns.values())
+        return any(isinstance(column, _Images) for column in self._columns.values())
 
     def __call__(self, batch: RecordBatch, draws: Draws | None = None) -> Columns:
         """Returns the values of records, nested like the tree.
@@ -96,15 +96,14 @@ class Decoder:
           FeatureMismatchError: A record does not match the features.
           OutOfMemoryError: Decompressed tensors take more than half of the remaining memory.
         """
-        columns: Mapping[tuple[str, ...], _Values] = self._columns  # type: ignore[attr-defined]
         try:
             with timed("parse"):
-                parsed = self._parser(batch.data, batch.starts, batch.stops)  # type: ignore[attr-defined]
+                parsed = self._parser(batch.data, batch.starts, batch.stops)
         except UnreadableRecordError as error:
             raise FeatureMismatchError([error.row], "", "a tf.Example", error.reason) from error
         reading = _Reading(batch, parsed, draws)
         with timed("decode"):
-            return pytree.map_columns(lambda leaf: columns[leaf.path](reading), self.tree)
+            return pytree.map_columns(lambda leaf: self._columns[leaf.path](reading), self.tree)
 
     def _column_of(self, leaf: Leaf) -> "_Values":
         if isinstance(leaf, MaskLeaf):
@@ -281,74 +280,58 @@ class _Images(_Values):
         rows = np.repeat(np.arange(len(column.counts)), column.counts).tolist()
         files = list(zip(rows, reading.views(column), strict=True))
         damaged: dict[int, images.UndecodableError] = {}
+
+        def decode(row: int, data: memoryview, out: Array | None = None) -> Array | None:
+            draws = None if reading.draws is None else reading.draws[row]
+            try:
+                return self.decoder(data, draws, out)
+            except images.UndecodableError as error:
+                damaged.setdefault(row, error)
+                return None
+
         shape = (*(self.decoder.size or self.leaf.shape[:2]), self.decoder.channels)
         known = [size for size in shape if size is not None]
         if len(known) == len(shape) == 3:
-            found = self._together(reading, files, tuple(known), damaged)
+            found = self._of_one_shape(decode, files, tuple(known))
         else:
-            found = self._apart(reading, files, damaged)
+            found = np.empty(len(files), object)
+            for i, (row, data) in enumerate(files):
+                found[i] = decode(row, data)
         if damaged:
             first = next(iter(damaged.values()))
             raise UndecodableImagesError(
                 [*damaged], self.leaf.name, "an image", str(first)
             ) from first
-        return found
+        return self._stacked(found) if found.dtype == object else found
 
-    def _together(
+    def _of_one_shape(
         self,
-        reading: _Reading,
+        decode: Callable[[int, memoryview, Array], Array | None],
         files: list[tuple[int, memoryview]],
         shape: tuple[int, ...],
-        damaged: dict[int, images.UndecodableError],
     ) -> Array:
-        """Returns images of one shape; adds the damaged ones to `damaged`."""
         n = len(files)
         found = aligned((n, *shape), np.float32 if self.is_float else self.leaf.dtype)
         whole = [(slice(0, n), found)]
-        parts = buffers.runs(n, shape, self.leaf.dtype) if self.is_float else whole
+        parts = images.pixel_runs(n, shape, self.leaf.dtype) if self.is_float else whole
         for part, pixels in parts:
             for (row, data), out in zip(files[part], pixels, strict=True):
-                image = self._decoded(reading, row, data, out, damaged)
+                image = decode(row, data, out)
                 if image is not None and image is not out:
                     raise self._mismatch(
                         row, f"an image of shape {shape}", f"{image.shape}, {image.dtype}"
                     )
             if self.is_float:
-                buffers.scale(pixels, found[part])
+                images.scale(pixels, found[part])
         return found
 
-    def _apart(
-        self,
-        reading: _Reading,
-        files: list[tuple[int, memoryview]],
-        damaged: dict[int, images.UndecodableError],
-    ) -> Array:
-        """Returns images of different shapes; adds the damaged ones to `damaged`."""
-        found = np.empty(len(files), object)
-        for i, (row, data) in enumerate(files):
-            found[i] = self._decoded(reading, row, data, None, damaged)
-        if damaged:
-            return found
-        if self.decoder.size is not None and not files:
+    def _stacked(self, found: Array) -> Array:
+        """Returns images as one array if they were resized to the same shape."""
+        if self.decoder.size is not None and not len(found):
             found = np.zeros((0, *self.decoder.size, 3), self.leaf.dtype)
         elif self.decoder.size is not None and len({image.shape for image in found}) == 1:
             found = np.stack(list(found))
-        return buffers.of(found) if self.is_float else found
-
-    def _decoded(
-        self,
-        reading: _Reading,
-        row: int,
-        data: memoryview,
-        out: Array | None,
-        damaged: dict[int, images.UndecodableError],
-    ) -> Array | None:
-        draws = None if reading.draws is None else reading.draws[row]
-        try:
-            return self.decoder(data, draws, out)
-        except images.UndecodableError as error:
-            damaged.setdefault(row, error)
-            return None
+        return images.as_floats(found) if self.is_float else found
 
 
 @dataclass(frozen=True)

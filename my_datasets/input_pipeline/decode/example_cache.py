@@ -14,8 +14,8 @@ import numpy as np
 from my_datasets.core.arrays import Array
 from my_datasets.core.json_types import Json
 from my_datasets.errors import PlanError
-from my_datasets.input_pipeline.decode import buffers, pytree
-from my_datasets.input_pipeline.decode.buffers import aligned
+from my_datasets.input_pipeline.decode import images, pytree
+from my_datasets.input_pipeline.decode.images import aligned
 from my_datasets.input_pipeline.decode.pytree import Column, Columns, Leaves, Ragged, Tree, joined
 from my_datasets.input_pipeline.order.permutation import Places
 from my_datasets.input_pipeline.plan.plan import Plan
@@ -68,7 +68,7 @@ class ExampleCache:
         """The leaves of an example, nested like its columns."""
         scaled = iter(self._is_scaled)
         return pytree.map_columns(
-            lambda leaf: buffers.leaf_of(leaf) if next(scaled) else leaf, self._source.tree
+            lambda leaf: images.float_leaf(leaf) if next(scaled) else leaf, self._source.tree
         )
 
     @property
@@ -133,18 +133,18 @@ class _Arrays:
     def get(self, numbers: Places, *, as_floats: bool) -> Column:
         n, shape = len(numbers), self._values.shape[1:]
         if not as_floats:
-            return self._taken(numbers, aligned((n, *shape), self._values.dtype))
+            return self._take(numbers, aligned((n, *shape), self._values.dtype))
         found = aligned((n, *shape), np.float32)
-        for part, pixels in buffers.runs(n, shape, self._values.dtype):
+        for part, pixels in images.pixel_runs(n, shape, self._values.dtype):
             chosen = numbers[part]
             if len(chosen) == 1:
                 some = self._values[chosen[0] : chosen[0] + 1]  # a view, without a copy
             else:
-                some = self._taken(chosen, pixels)
-            buffers.scale(some, found[part])
+                some = self._take(chosen, pixels)
+            images.scale(some, found[part])
         return found
 
-    def _taken(self, numbers: Places, out: Array) -> Array:
+    def _take(self, numbers: Places, out: Array) -> Array:
         # All numbers are valid; the default mode would check them, and copy for that.
         return np.take(self._values, numbers, axis=0, out=out, mode="clip")
 
@@ -168,10 +168,10 @@ class _Objects:
             self._values[number] = Ragged(row.values, row.lengths)
 
     def get(self, numbers: Places, *, as_floats: bool) -> Column:
-        found = self._got(numbers)
-        return buffers.of(found) if as_floats else found
+        found = self._values_of(numbers)
+        return images.as_floats(found) if as_floats else found
 
-    def _got(self, numbers: Places) -> Column:
+    def _values_of(self, numbers: Places) -> Column:
         if self._kind is None:
             found: Array = self._values[numbers]
             is_list = len(found) and isinstance(found[0], np.ndarray) and found[0].dtype == object
@@ -194,7 +194,7 @@ def open_cache(cache: Cache, plan: Plan, source: IndexedExamples) -> ExampleCach
         "dataset": read.dataset, "content": read.content, "split": read.split,
         "columns": decode.columns, "as_supervised": decode.as_supervised,
         "image_size": decode.image_size, "crop": decode.crop, "undecodable": decode.undecodable,
-        "modified": prepared.find(read.path, shards_dir=read.held_at).modified,
+        "modified": prepared.find(read.path, shards_dir=read.shards_dir).modified,
         # Older directories have no such entry.
         **({} if decode.missing == "tfds" else {"missing": repr(decode.missing)}),
     }  # fmt: skip
@@ -203,7 +203,7 @@ def open_cache(cache: Cache, plan: Plan, source: IndexedExamples) -> ExampleCach
     directory.mkdir(parents=True, exist_ok=True)
     description = directory / _DESCRIPTION
     if not description.exists():
-        with _first_stays(description) as partial:
+        with _created_once(description) as partial:
             partial.write_text(text, "utf-8")
     found = description.read_text("utf-8")
     if found != text:
@@ -223,13 +223,13 @@ def _differences(one: Mapping[str, Json], other: Mapping[str, Json]) -> str:
 def _mapped(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Maps an array in a file, zeros if it is new; several processes may share it."""
     if not path.exists():
-        with _first_stays(path) as partial:
+        with _created_once(path) as partial:
             np.lib.format.open_memmap(partial, "w+", dtype, shape).flush()
     return np.lib.format.open_memmap(path, "r+")
 
 
 @contextlib.contextmanager
-def _first_stays(path: Path) -> Iterator[Path]:
+def _created_once(path: Path) -> Iterator[Path]:
     """Yields a file to write, which is renamed to the path unless another process was first."""
     partial = path.with_name(f"{path.name}.{secrets.token_hex(8)}.partial")
     try:

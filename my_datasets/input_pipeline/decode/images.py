@@ -2,22 +2,152 @@
 
 libjpeg-turbo (simplejpeg) decodes JPEG, with the fast inverse transform that is TensorFlow's
 default, so pixels are identical to TensorFlow's. OpenCV decodes everything else. Crops have the
-target's aspect ratio, so resizing does not distort the image.
+target's aspect ratio, so resizing does not distort the image. Floats are from 0 to 1, as
+`tf.image.convert_image_dtype` makes them.
 """
 
 import importlib.util
 import math
 import threading
-from dataclasses import dataclass
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
-from my_datasets.core.arrays import Array as Image
+from my_datasets.core.arrays import Array
 from my_datasets.dependencies import missing_dependency
+from my_datasets.input_pipeline.decode.pytree import Ragged
 from my_datasets.input_pipeline.order.permutation import Places, uniform
 from my_datasets.input_pipeline.plan.stages import CropKind
+from my_datasets.input_pipeline.stopwatch import timed
+from my_datasets.metadata.features import Leaf
 from my_datasets.printable import PrintableError
+
+Bytes = npt.NDArray[np.uint8]
+
+# The largest value of EIGEN_MAX_ALIGN_BYTES on any platform.
+_ALIGNMENT = 64
+# The C library itself keeps smaller blocks.
+_LARGE = 1 << 20
+# The most idle blocks and bytes to keep: enough for a few batches in turn.
+_MAX_IDLE, _MAX_IDLE_BYTES = 4, 256 << 20
+
+# Bytes converted at a time: pixels are converted while they are still in the processor's cache.
+_PIXELS_AT_ONCE = 256 << 10
+
+
+class BufferPool:
+    """Reuses the memory of large arrays once nothing refers to it.
+
+    The first access to fresh memory takes about as long as filling it: batches of photographs would
+    spend as much time on that as on resizing.
+    """
+
+    def __init__(self) -> None:
+        self._idle: deque[Bytes] = deque()
+
+    def aligned(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """Returns an uninitialized array that TensorFlow accepts without a copy.
+
+        Its memory returns to the pool when the last view of it is gone.
+        """
+        kind = np.dtype(dtype)
+        size = math.prod(shape) * kind.itemsize
+        if size < _LARGE or kind.hasobject:
+            return _view_of(np.empty(size + _ALIGNMENT, np.uint8), shape, kind)
+        memory = self._reuse(size + _ALIGNMENT)
+        found = _view_of(memory, shape, kind)
+        # Views of views have the same base, so it lives as long as any of them.
+        weakref.finalize(found.base, self._give_back, memory).atexit = False
+        return found
+
+    @property
+    def idle(self) -> int:
+        """The number of bytes waiting to be reused."""
+        return sum(memory.nbytes for memory in list(self._idle))
+
+    def _reuse(self, size: int) -> Bytes:
+        # Each step is atomic in CPython: no other thread, and no finalizer, can interrupt it.
+        for _ in range(len(self._idle)):
+            try:
+                memory = self._idle.popleft()
+            except IndexError:
+                break
+            if memory.nbytes == size:
+                return memory
+            self._idle.append(memory)
+        return np.empty(size, np.uint8)
+
+    def _give_back(self, memory: Bytes) -> None:
+        if memory.nbytes > _MAX_IDLE_BYTES:
+            return
+        self._idle.append(memory)
+        while len(self._idle) > _MAX_IDLE or self.idle > _MAX_IDLE_BYTES:
+            try:
+                self._idle.popleft()
+            except IndexError:
+                break
+
+
+def _view_of(memory: Bytes, shape: tuple[int, ...], kind: np.dtype[Any]) -> Array:
+    begin = -memory.ctypes.data % _ALIGNMENT
+    size = math.prod(shape) * kind.itemsize
+    # From a memoryview: otherwise NumPy makes the memory itself the base of the view.
+    whole = np.frombuffer(memory.data, np.uint8)
+    return whole[begin : begin + size].view(kind).reshape(shape)
+
+
+aligned = BufferPool().aligned
+
+
+def float_leaf(leaf: Leaf) -> Leaf:
+    """Returns the leaf after conversion: images become float32."""
+    return replace(leaf, dtype="float32") if leaf.form == "image" else leaf
+
+
+def scale(pixels: Array, out: Array) -> None:
+    """Converts unsigned integer pixels to floats in `out`; copies pixels that are floats."""
+    with timed("scale"):
+        if pixels.dtype.kind == "f":
+            out[...] = pixels
+            return
+        factor = np.float32(1 / np.iinfo(pixels.dtype).max)
+        np.multiply(pixels, factor, out=out, dtype=np.float32)
+
+
+def pixel_runs(
+    count: int, shape: tuple[int, ...], dtype: npt.DTypeLike
+) -> Iterator[tuple[slice, Array]]:
+    """Yields slices of `count` images, each with a scratch buffer for their unconverted pixels."""
+    size = max(1, int(np.prod(shape)) * np.dtype(dtype).itemsize)
+    step = max(1, min(count, _PIXELS_AT_ONCE // size))
+    scratch = np.empty((step, *shape), dtype)
+    for begin in range(0, count, step):
+        end = min(begin + step, count)
+        yield slice(begin, end), scratch[: end - begin]
+
+
+@overload
+def as_floats(column: Array) -> Array: ...
+@overload
+def as_floats(column: Ragged) -> Ragged: ...
+def as_floats(column: Array | Ragged) -> Array | Ragged:
+    """Returns a column of images as floats: an array, a `Ragged`, or images of different sizes."""
+    if isinstance(column, Ragged):
+        return Ragged(as_floats(column.values), column.lengths)
+    if column.dtype != object:
+        found = aligned(column.shape, np.float32)
+        scale(column, found)
+        return found
+    several = np.empty(len(column), object)
+    for i, image in enumerate(column):
+        several[i] = as_floats(image)
+    return several
+
 
 # (top, left, height, width) in pixels.
 Box = tuple[int, int, int, int]
@@ -105,8 +235,8 @@ class ImageDecoder:
                 raise missing_dependency(module, needed_for="decoding images")
 
     def __call__(
-        self, data: bytes | memoryview, draws: Draws | None = None, out: Image | None = None
-    ) -> Image:
+        self, data: bytes | memoryview, draws: Draws | None = None, out: Array | None = None
+    ) -> Array:
         """Returns an image of shape [height, width, channels].
 
         Args:
@@ -129,7 +259,7 @@ class ImageDecoder:
                 image = image[top : top + height, left : left + width]
         return self._resized(image, out)
 
-    def _jpeg(self, data: bytes | memoryview, draws: Draws | None) -> Image:
+    def _jpeg(self, data: bytes | memoryview, draws: Draws | None) -> Array:
         import simplejpeg
 
         height, width = self.size or (0, 0)
@@ -142,7 +272,7 @@ class ImageDecoder:
                 # Large enough that the crop still has the requested number of pixels.
                 height = math.ceil(height * rows / box[2])
                 width = math.ceil(width * columns / box[3])
-            found: Image = simplejpeg.decode_jpeg(
+            found: Array = simplejpeg.decode_jpeg(
                 data,
                 colorspace={1: "GRAY", 3: "RGB", 4: "RGBA"}[channels],
                 fastdct=True,
@@ -164,7 +294,7 @@ class ImageDecoder:
         bottom, right = round((box[0] + box[2]) * down), round((box[1] + box[3]) * across)
         return found[top:bottom, left:right]
 
-    def _other(self, data: bytes | memoryview) -> Image:
+    def _other(self, data: bytes | memoryview) -> Array:
         import cv2
 
         raw = np.frombuffer(data, np.uint8)
@@ -174,11 +304,11 @@ class ImageDecoder:
             raise UndecodableError(f"not an image: {error.err}") from error
         if image is None:
             raise UndecodableError(f"{len(raw):,} bytes that are not an image, or a damaged one")
-        found: Image = image[:, :, None] if image.ndim == 2 else image
+        found: Array = image[:, :, None] if image.ndim == 2 else image
         wanted = 4 if self.dtype == "float32" else self.channels or found.shape[2]
         found = _with_channels(found, wanted)
         if self.dtype == "float32":
-            wide: Image = np.ascontiguousarray(found).view(np.float32)
+            wide: Array = np.ascontiguousarray(found).view(np.float32)
             return wide
         if found.dtype != self.dtype:
             # As TensorFlow does: keep the high byte, or repeat the single byte.
@@ -186,7 +316,7 @@ class ImageDecoder:
             found = found.astype(np.uint16) * 257 if is_wide else (found >> 8).astype(np.uint8)
         return found
 
-    def _resized(self, image: Image, out: Image | None) -> Image:
+    def _resized(self, image: Array, out: Array | None) -> Array:
         """Resizes an image; the result is not in scratch memory."""
         import cv2
 
@@ -197,7 +327,7 @@ class ImageDecoder:
                 return image
             out = np.empty(shape, image.dtype)
         if image.shape != shape:
-            resized: Image = cv2.resize(
+            resized: Array = cv2.resize(
                 image, (width, height), dst=out, interpolation=cv2.INTER_LINEAR
             )
             if resized is out:
@@ -207,17 +337,17 @@ class ImageDecoder:
         return out
 
 
-def _scratch(size: int) -> Image | None:
+def _scratch(size: int) -> Array | None:
     """Returns this thread's buffer, valid until the next call; None if the image is too large."""
     if size > _SCRATCH:
         return None
-    found: Image | None = getattr(_threads, "scratch", None)
+    found: Array | None = getattr(_threads, "scratch", None)
     if found is None or len(found) < size:
         found = _threads.scratch = np.empty(size, np.uint8)
     return found
 
 
-def _with_channels(image: Image, wanted: int) -> Image:
+def _with_channels(image: Array, wanted: int) -> Array:
     """Converts an OpenCV image, whose channels are blue, green, red."""
     import cv2
 
@@ -232,5 +362,5 @@ def _with_channels(image: Image, wanted: int) -> Image:
     code = codes[found, wanted]
     if code is None:
         return image
-    converted: Image = cv2.cvtColor(image, code)
+    converted: Array = cv2.cvtColor(image, code)
     return converted if converted.ndim == 3 else converted[:, :, None]

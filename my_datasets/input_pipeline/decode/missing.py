@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -45,9 +45,11 @@ def given_by_tfds(dtype: str) -> float | np.floating:
 
 def plain(leaf: Leaf) -> Leaf:
     """Returns a leaf without its fill value."""
-    if not isinstance(leaf, FilledLeaf):
-        return leaf
-    return Leaf(**{one.name: getattr(leaf, one.name) for one in dataclasses.fields(Leaf)})
+    return Leaf(**_fields(leaf)) if isinstance(leaf, FilledLeaf) else leaf
+
+
+def _fields(leaf: Leaf) -> dict[str, Any]:
+    return {one.name: getattr(leaf, one.name) for one in dataclasses.fields(Leaf)}
 
 
 def items_of(missing: Missing | MissingItems) -> MissingItems:
@@ -126,7 +128,7 @@ def _masked(tree: Leaves) -> Leaves:
                 fix="give missing={'NAME': VALUE}",
             )
         empty = b"" if node.form == "bytes" else np.zeros((), node.dtype)[()]
-        found[name] = _with_fill(node, empty)
+        found[name] = FilledLeaf(**_fields(node), fill=empty)
         found[mask] = MaskLeaf((*node.path[:-1], mask), "number", "bool", of=node)
     return found
 
@@ -137,14 +139,9 @@ def _filled(tree: Leaves, fills: dict[str, Fill]) -> Leaves:
     def filled(leaf: Leaf) -> Leaf:
         if not _can_miss(leaf) or leaf.name not in fills:
             return leaf
-        return _with_fill(leaf, _value(leaf, fills.pop(leaf.name)))
+        return FilledLeaf(**_fields(leaf), fill=_value(leaf, fills.pop(leaf.name)))
 
     return map_columns(filled, tree)
-
-
-def _with_fill(leaf: Leaf, fill: object) -> FilledLeaf:
-    given = {one.name: getattr(leaf, one.name) for one in dataclasses.fields(Leaf)}
-    return FilledLeaf(**given, fill=fill)
 
 
 def _value(leaf: Leaf, fill: Fill) -> object:

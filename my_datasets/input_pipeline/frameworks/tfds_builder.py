@@ -22,8 +22,9 @@ from my_datasets.errors import (
     SplitNotFoundError,
     missing_shard,
 )
-from my_datasets.records.shard_provider import Bringer, ShardProvider, hold, release
+from my_datasets.records.random_access import lock_shard, unlock_shard
 from my_datasets.resolving.resolver import ResolvedVersion
+from my_datasets.resolving.shard_fetcher import ShardFetcher, ShardProvider
 from my_datasets.storage import addresses
 
 # TFDS's own defaults: files interleaved if their order need not be kept; bytes read at once.
@@ -43,12 +44,12 @@ class OnDemandBuilder:
       data_dir: The directory with its metadata.
     """
 
-    def __init__(self, version_dir: Path, origin: ShardProvider) -> None:
-        """Opens the metadata in a directory; the shards come from `origin`."""
+    def __init__(self, version_dir: Path, provider: ShardProvider) -> None:
+        """Opens the metadata in a directory; the shards come from `provider`."""
         builder = builder_from_directory(version_dir)
         self.info: tfds.core.DatasetInfo = builder.info
         self.data_dir = builder.data_dir
-        self._origin = origin
+        self._provider = provider
 
     def as_dataset(
         self,
@@ -92,16 +93,16 @@ class OnDemandBuilder:
             raise InvalidOptionError(f"{split!r} has no examples.", fix="choose another slice")
         in_turn = self._in_turn(config, shuffle_files=shuffle_files)
         names = {Path(one.filename).name for one in files}
-        bringer = self._origin.bringer(names, min(in_turn, len(names)))
+        fetcher = self._provider.fetcher(names, min(in_turn, len(names)))
         shards = _chosen(files, config, shuffle_files=shuffle_files)
-        if bringer.spare:
+        if fetcher.spare:
             shards = shards.map(
-                lambda shard: {**shard, "path": _prefetched(bringer, shard["path"])},
-                num_parallel_calls=min(_AHEAD, bringer.spare), deterministic=True,
+                lambda shard: {**shard, "path": _prefetched(fetcher, shard["path"])},
+                num_parallel_calls=min(_AHEAD, fetcher.spare), deterministic=True,
             )  # fmt: skip
         is_cut = any(one.skip or not one.takes_all for one in files)
         records = shards.interleave(
-            lambda shard: _records(bringer, shard, config, is_cut=is_cut),
+            lambda shard: _records(fetcher, shard, config, is_cut=is_cut),
             cycle_length=in_turn, block_length=config.interleave_block_length,
         )  # fmt: skip
         if config.assert_cardinality and not config.input_context:
@@ -193,11 +194,11 @@ def _chosen(
     return shards.repeat() if config.repeat_filenames else shards
 
 
-def _prefetched(bringer: Bringer, path: tf.Tensor) -> tf.Tensor:
+def _prefetched(fetcher: ShardFetcher, path: tf.Tensor) -> tf.Tensor:
     """Returns a shard's path, after prefetching the shard if the cache has room."""
 
     def prefetch(name: tf.Tensor) -> tf.Tensor:
-        bringer.try_to_bring(Path(name.numpy().decode()))
+        fetcher.try_fetch(Path(name.numpy().decode()))
         return name
 
     found = tf.py_function(prefetch, [path], tf.string)
@@ -207,7 +208,7 @@ def _prefetched(bringer: Bringer, path: tf.Tensor) -> tf.Tensor:
 
 @tf.autograph.experimental.do_not_convert
 def _records(
-    bringer: Bringer, shard: Mapping[str, tf.Tensor], config: tfds.ReadConfig, *, is_cut: bool
+    fetcher: ShardFetcher, shard: Mapping[str, tf.Tensor], config: tfds.ReadConfig, *, is_cut: bool
 ) -> tf.data.Dataset:
     """Returns the records of a shard, which stays on disk while it is read; with ids if requested.
 
@@ -215,7 +216,7 @@ def _records(
     """
 
     def opened(path: bytes) -> Iterator[bytes]:
-        with _downloaded(bringer, Path(path.decode())):
+        with _downloaded(fetcher, Path(path.decode())):
             yield path
 
     paths = tf.data.Dataset.from_generator(
@@ -236,7 +237,7 @@ def _records(
 
 
 @contextlib.contextmanager
-def _downloaded(bringer: Bringer, path: Path) -> Iterator[None]:
+def _downloaded(fetcher: ShardFetcher, path: Path) -> Iterator[None]:
     """Downloads a shard, and keeps it on disk within the context.
 
     Raises:
@@ -244,15 +245,15 @@ def _downloaded(bringer: Bringer, path: Path) -> Iterator[None]:
     """
     process = os.getpid()
     for _ in range(_TRIES):
-        bringer(path)
+        fetcher(path)
         with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
-            hold(file.fileno())
+            lock_shard(file.fileno())
             try:
                 if os.path.samestat(os.fstat(file.fileno()), path.stat()):
                     yield
                     return
             finally:
-                release(file.fileno(), process)
+                unlock_shard(file.fileno(), process)
     raise CorruptShardError(
         f"{path} is taken away as often as it comes.",
         fix="give a larger cache_bytes: others who share the cache need all of it",

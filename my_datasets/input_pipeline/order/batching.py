@@ -154,8 +154,8 @@ class Batching:
         return self.order(piece.epoch, places % self.order.size), np.searchsorted(places, own)
 
     def _places(self, piece: Piece) -> Places:
-        mine = np.arange(piece.first, piece.first + piece.batches * piece.rows)
-        return piece.position + mine * self.shard.count + self.shard.index
+        own = np.arange(piece.first, piece.first + piece.batches * piece.rows)
+        return piece.position + own * self.shard.count + self.shard.index
 
     def state_after(self, steps: int) -> State:
         """Returns the state after this many batches.

@@ -24,7 +24,7 @@ from my_datasets.metadata.features import Leaf
 LengthArray = npt.NDArray[np.int64]
 
 _AT_ONCE = 4096
-# Those of one feature are wanted again by each iterator that is opened.
+# Each iterator that is opened needs those of a feature again.
 _known: dict[tuple[str, ...], LengthArray] = {}
 _MOST_KNOWN = 16
 
@@ -64,7 +64,7 @@ def is_list(leaf: Leaf) -> bool:
 def lengths_of(source: IndexedExamples, column: str, key: tuple[str, ...]) -> LengthArray:
     """Returns the lengths of a feature: bytes of texts, entries of lists; int64, shape [examples].
 
-    All examples are gone through, unless that was done in this process before.
+    Reads all examples, unless this process already has.
 
     Args:
       source: The examples; best with no other features.

@@ -133,7 +133,7 @@ def with_delivery(
             fix="give a smaller batch_size, drop_remainder=False, or remainder='pad'",
         )
     most_rows, read = None, unfinished.get(Read)
-    if read is not None and read.held is not None and isinstance(order, WindowOrder):
+    if read is not None and read.max_cached_shards is not None and isinstance(order, WindowOrder):
         # Shards are fetched: no more than the mean number of examples in a window of them.
         most_rows = max(1, order.size * order.window // len(order.runs))
     row_bytes = _bytes_per_example(source, is_far=most_rows is not None)

@@ -21,10 +21,13 @@ from my_datasets.input_pipeline.plan.stages import (
     Stage,
     Tokenize,
 )
-from my_datasets.records import shard_provider
+from my_datasets.records.attachments import attachments_of, receive
 from my_datasets.storage import addresses
 
 _FORMAT = 1
+# Fields whose names in the JSON are older.
+_JSON_NAMES = {"max_cached_shards": "held", "shards_dir": "held_at"}
+_FIELDS = {written: name for name, written in _JSON_NAMES.items()}
 # Digits of a hash in a saved position.
 _SHOWN = 12
 _S = TypeVar("_S", bound=Stage)
@@ -98,12 +101,13 @@ class Plan:
 
     @property
     def attachments(self) -> dict[str, dict[str, str | int]]:
-        """The sources of shards that are fetched on demand; see `shard_provider.attachments`."""
+        """The sources of shards that are fetched on demand; see `attachments_of`."""
         mix = self.get(Mix)
         parts = mix.parts if mix is not None else (self.stages,)
         reads = [stage for part in parts for stage in part if isinstance(stage, Read)]
-        paths = [read.path for read in reads if read.held and not addresses.is_remote(read.path)]
-        return shard_provider.attachments(paths)
+        cached = [read.path for read in reads if read.max_cached_shards]
+        paths = [path for path in cached if not addresses.is_remote(path)]
+        return attachments_of(paths)
 
     def __reduce__(self) -> tuple[object, ...]:
         """Includes what another process needs to read releases attached on this machine."""
@@ -158,14 +162,17 @@ def _with_seed(stages: tuple[Stage, ...], seed: int) -> tuple[Stage, ...]:
 def _received(
     stages: tuple[Stage, ...], attachments: Mapping[str, Mapping[str, str | int]]
 ) -> Plan:
-    shard_provider.receive(attachments)
+    receive(attachments)
     return Plan(stages)
 
 
 def _written(value: Any) -> Any:
     """Returns a stage, or one of its values, as JSON."""
     if dataclasses.is_dataclass(value):
-        fields = {one.name: _written(getattr(value, one.name)) for one in dataclasses.fields(value)}
+        fields = {
+            _JSON_NAMES.get(one.name, one.name): _written(getattr(value, one.name))
+            for one in dataclasses.fields(value)
+        }
         return {"stage": type(value).__name__.lower(), **fields}
     return [_written(one) for one in value] if isinstance(value, tuple) else value
 
@@ -173,5 +180,6 @@ def _written(value: Any) -> Any:
 def _read(given: Json) -> Any:
     if isinstance(given, dict):
         kind = KINDS[str(given["stage"])]
-        return kind(**{name: _read(value) for name, value in given.items() if name != "stage"})
+        values = {name: _read(value) for name, value in given.items() if name != "stage"}
+        return kind(**{_FIELDS.get(name, name): value for name, value in values.items()})
     return tuple(_read(one) for one in given) if isinstance(given, list) else given

@@ -41,8 +41,8 @@ from my_datasets.input_pipeline.plan.stages import (
 from my_datasets.input_pipeline.read.prepared import OpenedVersions, find
 from my_datasets.input_pipeline.read.source import IndexedExamples, check_form
 from my_datasets.input_pipeline.transform import text
-from my_datasets.records.shard_provider import WINDOW, WINDOWS_CACHED
 from my_datasets.resolving.resolver import Reference
+from my_datasets.resolving.shard_fetcher import CACHED_WINDOWS, WINDOW
 from my_datasets.storage import addresses
 
 # The default bucket_window, in batches.
@@ -152,26 +152,27 @@ def planned(reference: Reference, options: PlanOptions) -> tuple[Plan, OpenedVer
         options["image_dtype"], crop, options["crop_area"], seed, options["undecodable"],
         items_of(options["missing"]),
     )  # fmt: skip
-    window, held = options["shuffle_window"], None
-    if found.origin is not None:
+    window, max_cached_shards = options["shuffle_window"], None
+    if found.provider is not None:
         window = window or WINDOW
-        held = window * WINDOWS_CACHED
-    records = len(found.records(split, held))
+        max_cached_shards = window * CACHED_WINDOWS
+    records = len(found.records(split, max_cached_shards))
     if not records:
         raise InvalidOptionError(
             f"{split!r} of {found.name} has no examples.", fix="choose another slice"
         )
     read = Read(found.name, str(found.path), split, records, found.content)
-    if found.origin is not None:
+    if found.provider is not None:
         if pack is not None or bucket_by is not None:
             raise InvalidOptionError(
-                f"pack and bucket_by would read all examples of {found.origin.url} for their "
+                f"pack and bucket_by would read all examples of {found.provider.url} for their "
                 "lengths.",
                 fix="copy the version to this machine, and give that directory",
             )
         read = dataclasses.replace(
-            read, path=found.origin.address, held=held, held_at=found.origin.held_at
-        )
+            read, path=found.provider.address, max_cached_shards=max_cached_shards,
+            shards_dir=found.provider.shards_dir,
+        )  # fmt: skip
     shuffle = Shuffle(
         seed if is_shuffled else None, window if is_shuffled else None, reason, is_drawn
     )
@@ -187,7 +188,7 @@ def planned(reference: Reference, options: PlanOptions) -> tuple[Plan, OpenedVer
         stages.append(Tokenize(column, os.path.abspath(path), text.content_of(os.fspath(path))))
     budget = Budget.of(options["memory"])
     source, _ = opened_for_inspection(stages, versions)
-    cache = choose_cache(options, source, budget, is_far=found.origin is not None)
+    cache = choose_cache(options, source, budget, is_far=found.provider is not None)
     if cache is not None:
         stages.append(cache)
     if pack is not None:
@@ -278,7 +279,7 @@ def mix(
             "An empty list, or plans of mixtures, cannot be mixed.",
             fix="give plans of one dataset each",
         )
-    if any(one.the(Read).held is not None for one in plans):
+    if any(one.the(Read).max_cached_shards is not None for one in plans):
         raise InvalidOptionError(
             "Datasets in an object store cannot be mixed: reading would evict their shards "
             "again and again.",

@@ -35,8 +35,8 @@ class Read(_Stage):
       split: The split or slice.
       examples: The number of examples in it.
       content: A hash of the version's shards.
-      held: The number of shards kept on this machine at a time, for a version in an object store.
-      held_at: The directory for them.
+      max_cached_shards: The number of shards of an object store that are cached at a time.
+      shards_dir: The directory for them.
     """
 
     dataset: str
@@ -44,14 +44,15 @@ class Read(_Stage):
     split: str
     examples: int
     content: str
-    held: int | None = None
-    held_at: str | None = None
+    max_cached_shards: int | None = None
+    shards_dir: str | None = None
 
     def explain(self) -> str:
         what = f"{self.examples:,} examples of {self.dataset}, {self.split!r}, by the record index"
-        if self.held is None:
+        if self.max_cached_shards is None:
             return what
-        return f"{what}, from {self.path}; up to {self.held} shards at {self.held_at}"
+        cached = f"up to {self.max_cached_shards} shards at {self.shards_dir}"
+        return f"{what}, from {self.path}; {cached}"
 
 
 @dataclass(frozen=True)

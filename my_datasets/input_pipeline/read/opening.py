@@ -47,7 +47,7 @@ from my_datasets.input_pipeline.read.prepared import OpenedVersions, Prepared
 from my_datasets.input_pipeline.read.source import ExampleSource, IndexedExamples, open_source
 from my_datasets.input_pipeline.transform.text import TokenizedSource, content_of
 from my_datasets.records.random_access import DamagedRecordsError, RecordReader
-from my_datasets.records.shard_provider import WINDOWS_CACHED
+from my_datasets.resolving.shard_fetcher import CACHED_WINDOWS, ShardFetcher
 
 _log = get_logger(__name__)
 
@@ -64,7 +64,7 @@ class SkippingSource:
         self._source = source
         self._warns = warns
         self._skipped: dict[int, None] = {}
-        self._nothing: ExampleError | CorruptShardError | None = None
+        self._failed: ExampleError | CorruptShardError | None = None
 
     @property
     def tree(self) -> Any:
@@ -88,9 +88,9 @@ class SkippingSource:
             index.
         """
         while True:
-            if self._nothing is not None:
-                raise self._nothing
-            chosen = self._standing_in(numbers)
+            if self._failed is not None:
+                raise self._failed
+            chosen = self._replaced(numbers)
             try:
                 return self._source.decoded(chosen, epoch)
             except DamagedRecordsError as error:
@@ -112,9 +112,9 @@ class SkippingSource:
                 if self._warns:
                     _log.warning("skipped, %d so far: %s", len(self._skipped), message)
         if len(self._skipped) == len(self):
-            self._nothing = error
+            self._failed = error
 
-    def _standing_in(self, numbers: Places) -> Places:
+    def _replaced(self, numbers: Places) -> Places:
         """Returns the examples that replace the requested ones."""
         if not self._skipped:
             return numbers
@@ -154,7 +154,9 @@ def opened(
     if cache is not None:
         # It keeps images as they are stored, which takes a quarter of the memory.
         decode = dataclasses.replace(decode, image_dtype=None)
-    source = open_examples(found, read.split, decode, held=read.held, warns=warns)
+    source = open_examples(
+        found, read.split, decode, max_cached_shards=read.max_cached_shards, warns=warns
+    )
     source = _tokenized(source, _tokenizers(plan))
     if cache is not None:
         source = open_cache(cache, plan, source)
@@ -165,10 +167,11 @@ def opened(
     seed = None if shuffle is None else shuffle.seed
     order: EpochOrder = Order(len(source), seed, version)
     window = None if shuffle is None or seed is None else shuffle.window
-    if window is None and read.held is not None:
-        window, seed = read.held // WINDOWS_CACHED, None
+    if window is None and read.max_cached_shards is not None:
+        window, seed = read.max_cached_shards // CACHED_WINDOWS, None
     if window is not None:
-        order = _windows(found.records(read.split, read.held), window, seed, version)
+        records = found.records(read.split, read.max_cached_shards)
+        order = _by_windows(records, window, seed, version)
     bucket = plan.get(Bucket)
     if bucket is not None:
         lengths = _lengths(plan, found, bucket.column)
@@ -186,16 +189,16 @@ def _mixed(
     return MixedSource(tuple(source for source, _ in found), names), order
 
 
-def _windows(records: RecordReader, window: int, seed: int | None, version: int) -> WindowOrder:
+def _by_windows(records: RecordReader, window: int, seed: int | None, version: int) -> WindowOrder:
     """Returns the order of windows of shards, which are fetched before they are needed."""
     runs = records.runs()
-    bringer = records.fetch
-    announced: deque[list[int]] = deque(maxlen=WINDOWS_CACHED)
+    fetcher = records.fetch
+    announced: deque[list[int]] = deque(maxlen=CACHED_WINDOWS)
 
-    def announce(wanted: list[int]) -> None:
-        if wanted not in announced and bringer is not None:
-            announced.append(wanted)
-            bringer.ahead(runs[i][0] for i in wanted)
+    def announce(shards: list[int]) -> None:
+        if shards not in announced and isinstance(fetcher, ShardFetcher):
+            announced.append(shards)
+            fetcher.prefetch(runs[i][0] for i in shards)
 
     return WindowOrder(tuple(n for _, n in runs), window, seed, announce, version)
 
@@ -231,7 +234,7 @@ def _tokenized(source: IndexedExamples, tokenizers: Iterable[Tokenize]) -> Index
 
 def _checked(read: Read, versions: OpenedVersions) -> Prepared:
     """Returns the version to read."""
-    found = versions.at(read.path, read.held_at)
+    found = versions.at(read.path, read.shards_dir)
     if found.content != read.content:
         raise PlanError(
             f"{read.path} holds other data than the plan was made for.",
@@ -247,7 +250,7 @@ def open_examples(
     split: str,
     decode: Decode,
     *,
-    held: int | None = None,
+    max_cached_shards: int | None = None,
     warns: bool = True,
 ) -> IndexedExamples:
     """Returns the examples of a split as a stage decodes them.
@@ -256,7 +259,7 @@ def open_examples(
       prepared: The version.
       split: The split or slice.
       decode: The stage.
-      held: For a version in an object store, the number of shards to keep on this machine.
+      max_cached_shards: How many shards of an object store may be cached at a time.
       warns: Whether to log which examples are skipped.
 
     Raises:
@@ -267,7 +270,7 @@ def open_examples(
         crop = Crop(decode.crop, decode.image_size, decode.crop_area, decode.seed)
     source = open_source(
         prepared, split, as_supervised=decode.as_supervised, columns=decode.columns,
-        image_size=decode.image_size, crop=crop, floats=decode.image_dtype is not None, held=held,
-        missing=decode.missing,
+        image_size=decode.image_size, crop=crop, floats=decode.image_dtype is not None,
+        max_cached_shards=max_cached_shards, missing=decode.missing,
     )  # fmt: skip
     return SkippingSource(source, warns=warns) if decode.undecodable == "skip" else source

@@ -14,8 +14,8 @@ from my_datasets.metadata import subsplits
 from my_datasets.metadata.features import Schema
 from my_datasets.metadata.version_metadata import VersionMetadata
 from my_datasets.records.random_access import RecordReader, RecordShard
-from my_datasets.records.shard_provider import ShardProvider
 from my_datasets.resolving.resolver import Reference, resolve
+from my_datasets.resolving.shard_fetcher import ShardProvider
 
 # A split or slice as text, or what TFDS takes for one.
 Split = Any
@@ -27,18 +27,18 @@ class Prepared(os.PathLike[str]):
 
     Attributes:
       metadata: Its metadata, read at most once.
-      origin: The origin of its shards; None if they are in its directory.
+      provider: The provider of its shards; None if they are in its directory.
     """
 
     metadata: VersionMetadata
-    origin: ShardProvider | None = None
+    provider: ShardProvider | None = None
 
     def __fspath__(self) -> str:
-        return str(self.path) if self.origin is None else self.origin.address
+        return str(self.path) if self.provider is None else self.provider.address
 
     @property
     def path(self) -> Path:
-        """The directory of its metadata, and of its shards unless it has an origin."""
+        """The directory of its metadata, and of its shards unless it has a provider."""
         return self.metadata.path
 
     @property
@@ -68,15 +68,15 @@ class Prepared(os.PathLike[str]):
         return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()
 
     def _size(self, path: Path) -> int:
-        if self.origin is not None:
-            return self.origin.sizes.get(path.name, -1)
+        if self.provider is not None:
+            return self.provider.sizes.get(path.name, -1)
         return path.stat().st_size if path.exists() else -1
 
     @property
     def modified(self) -> int:
         """The last modification time of any shard, in nanoseconds since the epoch."""
-        if self.origin is not None:
-            return self.origin.modified
+        if self.provider is not None:
+            return self.provider.modified
         times = [one.path.stat().st_mtime_ns for one in self._all_shards() if one.path.exists()]
         return max(times, default=0)
 
@@ -91,12 +91,13 @@ class Prepared(os.PathLike[str]):
     def _lengths(self) -> dict[str, list[int]]:
         return {name: [one.length for one in some] for name, some in self.shards.items()}
 
-    def records(self, split: str, held: int | None = None) -> RecordReader:
+    def records(self, split: str, max_cached_shards: int | None = None) -> RecordReader:
         """Returns the records of a split or slice.
 
         Args:
           split: The split or slice.
-          held: How many remote shards may be cached at a time; None to leave that to the origin.
+          max_cached_shards: How many remote shards may be cached at a time; None to let the
+            provider decide.
 
         Raises:
           SplitNotFoundError: There is no such split.
@@ -112,11 +113,12 @@ class Prepared(os.PathLike[str]):
             for one in subsplits.resolve(split, lengths)
         ]
         records = RecordReader(self._all_shards(), ranges)
-        if self.origin is None:
+        if self.provider is None:
             return records
         # Shards of other splits may be evicted independently.
-        bringer = self.origin.bringer({path.name for path, _ in records.runs()}, held)
-        return RecordReader(self._all_shards(), ranges, bringer, bringer.most)
+        names = {path.name for path, _ in records.runs()}
+        fetcher = self.provider.fetcher(names, max_cached_shards)
+        return RecordReader(self._all_shards(), ranges, fetcher, fetcher.max_open)
 
 
 def find(
@@ -166,8 +168,8 @@ class OpenedVersions:
         """Begins with versions that are opened already."""
         self._found = {os.fspath(one): one for one in found}
 
-    def at(self, path: str, held_at: str | None) -> Prepared:
+    def at(self, path: str, shards_dir: str | None) -> Prepared:
         """Returns what `find` returns for a directory or the address of one."""
         if path not in self._found:
-            self._found[path] = find(path, shards_dir=held_at)
+            self._found[path] = find(path, shards_dir=shards_dir)
         return self._found[path]

@@ -12,7 +12,7 @@ from my_datasets.errors import (
     InvalidOptionError,
     nearest,
 )
-from my_datasets.input_pipeline.decode import buffers as images_as_floats
+from my_datasets.input_pipeline.decode import images as images_as_floats
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError
 from my_datasets.input_pipeline.decode.images import Crop
@@ -105,7 +105,7 @@ class ExampleSource(Sequence[Any]):
         def decoded(leaf: Leaf) -> Leaf:
             if leaf.form != "image":
                 return leaf
-            found = images_as_floats.leaf_of(leaf) if self.decoder.floats else leaf
+            found = images_as_floats.float_leaf(leaf) if self.decoder.floats else leaf
             return found if size is None else replace(found, shape=(*size, *leaf.shape[2:]))
 
         return pytree.map_columns(decoded, self.decoder.tree)
@@ -235,13 +235,13 @@ def open_source(
     image_size: tuple[int, int] | None,
     crop: Crop | None = None,
     floats: bool = False,
-    held: int | None = None,
+    max_cached_shards: int | None = None,
     missing: MissingItems = "tfds",
 ) -> ExampleSource:
     """Returns the examples of a split; arguments and errors are those of `source`.
 
     `crop` chooses the part of images that is resized; with `floats`, images become numbers from 0
-    to 1; `held` is how many shards of an object store may be cached at a time.
+    to 1; `max_cached_shards` is how many shards of an object store may be cached at a time.
     """
     tree = _chosen_features(prepared, as_supervised=as_supervised, columns=columns)
     decoder = Decoder(with_missing(tree, missing), image_size, crop, floats)
@@ -251,7 +251,7 @@ def open_source(
             f"Read: {', '.join('/'.join(leaf.path) for leaf in pytree.columns_of(tree))}",
             fix="leave image_size out, or choose an image with columns",
         )
-    return ExampleSource(prepared.name, split, prepared.records(split, held), decoder)
+    return ExampleSource(prepared.name, split, prepared.records(split, max_cached_shards), decoder)
 
 
 def _chosen_features(

@@ -37,7 +37,7 @@ from my_datasets.input_pipeline.plan.stages import Mix, Prefetch, Read, Stage
 from my_datasets.input_pipeline.read.prepared import OpenedVersions
 from my_datasets.input_pipeline.service.delivery_audit import Policy
 from my_datasets.input_pipeline.transform.augment import Augmentation
-from my_datasets.records import shard_provider
+from my_datasets.records import attachments
 from my_datasets.storage import addresses
 
 _service = tf.data.experimental.service
@@ -106,7 +106,7 @@ class ServiceRequest:
         """
         given = json.loads(text)
         draws = None if given["draws"] is None else Draws(**given["draws"])
-        shard_provider.receive(given.get("attachments", {}))
+        attachments.receive(given.get("attachments", {}))
         plan, start = Plan.from_json(given["plan"]), State.from_json(given["start"])
         return cls(plan, start, given["single"], draws)
 

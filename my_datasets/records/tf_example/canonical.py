@@ -37,11 +37,9 @@ def canonical(record: bytes, without: Collection[str] = ()) -> bytes:
     except message.DecodeError as error:
         raise UnreadableRecordError(0, str(error)) from error
     example.DiscardUnknownFields()
-    if without:
-        features = example.features.feature
-        for key in [key for key in features if _is_of(key, without)]:
-            del features[key]
     features = example.features.feature
+    for key in [key for key in features if _is_of(key, without)] if without else ():
+        del features[key]
     if _is_sorted_by_protobuf(tuple(features)):
         found: bytes = example.SerializeToString(deterministic=True)
         return found
@@ -90,39 +88,35 @@ def joined(digests: list[bytes]) -> Hashes:
 @functools.cache
 def _example() -> Any:
     """Returns a class for `tf.Example`, defined here to avoid importing TensorFlow."""
-    kinds = descriptor_pb2.FieldDescriptorProto
+    proto = descriptor_pb2.FieldDescriptorProto
     file = descriptor_pb2.FileDescriptorProto(
         name="my_datasets/canonical.proto", package=_PACKAGE, syntax="proto3"
     )
-    lists = (("BytesList", kinds.TYPE_BYTES), ("FloatList", kinds.TYPE_FLOAT),
-             ("Int64List", kinds.TYPE_INT64))  # fmt: skip
-    for name, kind in lists:
-        found = file.message_type.add(name=name)
-        found.field.add(name="value", number=1, label=kinds.LABEL_REPEATED, type=kind)
+
+    def add(
+        to: descriptor_pb2.DescriptorProto, number: int, name: str, kind: Any, **options: Any
+    ) -> None:
+        """Adds a field of a type, or of a message if `kind` is its name."""
+        if isinstance(kind, str):
+            options["type_name"], kind = f".{_PACKAGE}.{kind}", proto.TYPE_MESSAGE
+        options.setdefault("label", proto.LABEL_OPTIONAL)
+        to.field.add(name=name, number=number, type=kind, **options)
+
     feature = file.message_type.add(name="Feature")
     feature.oneof_decl.add(name="kind")
-    for number, (name, _) in enumerate(lists, 1):
-        feature.field.add(
-            name=name.lower(), number=number, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_MESSAGE,
-            type_name=f".{_PACKAGE}.{name}", oneof_index=0,
-        )  # fmt: skip
+    kinds = {
+        "BytesList": proto.TYPE_BYTES, "FloatList": proto.TYPE_FLOAT, "Int64List": proto.TYPE_INT64
+    }  # fmt: skip
+    for number, (name, kind) in enumerate(kinds.items(), 1):
+        add(file.message_type.add(name=name), 1, "value", kind, label=proto.LABEL_REPEATED)
+        add(feature, number, name.lower(), name, oneof_index=0)
     features = file.message_type.add(name="Features")
     entry = features.nested_type.add(name="FeatureEntry")
     entry.options.map_entry = True
-    entry.field.add(name="key", number=1, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_STRING)
-    entry.field.add(
-        name="value", number=2, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_MESSAGE,
-        type_name=f".{_PACKAGE}.Feature",
-    )  # fmt: skip
-    features.field.add(
-        name="feature", number=1, label=kinds.LABEL_REPEATED, type=kinds.TYPE_MESSAGE,
-        type_name=f".{_PACKAGE}.Features.FeatureEntry",
-    )  # fmt: skip
-    example = file.message_type.add(name="Example")
-    example.field.add(
-        name="features", number=1, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_MESSAGE,
-        type_name=f".{_PACKAGE}.Features",
-    )  # fmt: skip
+    add(entry, 1, "key", proto.TYPE_STRING)
+    add(entry, 2, "value", "Feature")
+    add(features, 1, "feature", "Features.FeatureEntry", label=proto.LABEL_REPEATED)
+    add(file.message_type.add(name="Example"), 1, "features", "Features")
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(f"{_PACKAGE}.Example"))

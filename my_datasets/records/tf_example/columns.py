@@ -42,6 +42,12 @@ class UncommonError(PrintableError):
     """A record has a form that this parser does not support; another parser may read it."""
 
 
+def require(holds: bool | np.bool_ | npt.NDArray[np.bool_]) -> None:
+    """Raises `UncommonError` unless a condition holds, everywhere if it is an array."""
+    if not (holds.all() if isinstance(holds, np.ndarray) else holds):
+        raise UncommonError
+
+
 @dataclass(frozen=True)
 class Column:
     """The values of one key in all records.

@@ -47,12 +47,12 @@ def columns_of(
     return {name: _assembled(name.encode(), rows, kinds.get(name)) for name in names}
 
 
-def _assembled(key: bytes, rows: Sequence[_Lists], wanted: Kind | None) -> Column:
+def _assembled(key: bytes, rows: Sequence[_Lists], expected: Kind | None) -> Column:
     found = [row.get(key, (None, [])) for row in rows]
     kinds = {kind for kind, values in found if values}
     if len(kinds) > 1:
-        wanted = wanted or next(kind for kind, values in found if values)
-        row = next(i for i, (kind, values) in enumerate(found) if values and kind is not wanted)
+        expected = expected or next(kind for kind, values in found if values)
+        row = next(i for i, (kind, values) in enumerate(found) if values and kind is not expected)
         raise UnreadableRecordError(row, f"the values of {key.decode()!r} are of another kind")
     kind = kinds.pop() if kinds else None
     counts = np.array([len(values) for _, values in found], np.int64)

@@ -11,7 +11,14 @@ import numpy as np
 import numpy.typing as npt
 
 from my_datasets.records.tf_example import columns
-from my_datasets.records.tf_example.columns import Bytes, Column, Places, UncommonError, gathered
+from my_datasets.records.tf_example.columns import (
+    Bytes,
+    Column,
+    Places,
+    UncommonError,
+    gathered,
+    require,
+)
 from my_datasets.records.tf_example.encoding import Kind
 from my_datasets.records.tf_example.reference_parser import fields
 
@@ -55,7 +62,7 @@ class VectorizedParser:
         # Overlapping words: the eight bytes at each position.
         self._words: Words = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
 
-    def columns_as_in_the_first(self, starts: Places, stops: Places) -> list[Column]:
+    def columns_in_first_order(self, starts: Places, stops: Places) -> list[Column]:
         """Returns the columns of records with the same entries as the first one, in its order."""
         nothing = Column(None, np.zeros(len(starts), np.int64))
         found = [nothing] * len(self._keys)
@@ -69,17 +76,17 @@ class VectorizedParser:
             column = places.get(key)
             if tag in (_FLOAT, _INT64) and len(key) < 100:
                 begin, stop = self._numbers_of(at, key, tag)
-                _require(stop <= bounds)
+                require(stop <= bounds)
                 if column is not None:
                     read = self._floats if tag == _FLOAT else self._integers
                     found[column] = read(begin, stop)
             else:
                 begin, stop = self._value_of(at, key)
-                _require(stop <= bounds)
+                require(stop <= bounds)
                 if column is not None:
                     found[column] = self._column(begin, stop)
             at = stop
-        _require(at == bounds)
+        require(at == bounds)
         return found
 
     def _numbers_of(self, at: Places, key: bytes, tag: int) -> tuple[Places, Places]:
@@ -90,19 +97,19 @@ class VectorizedParser:
             lists, ends = self._inside(begin, stop, tag)
             return self._inside(lists, ends, _LIST)
         headers, width = _headers(key, tag)
-        _require(size >= width - 2)
+        require(size >= width - 2)
         for i in range(headers.shape[1]):
             mask = _FIRST[min(8, width - 8 * i)]
-            _require((self._words[at + 8 * i] & mask) == headers[size, i])
+            require((self._words[at + 8 * i] & mask) == headers[size, i])
         return at + width, at + 2 + size.astype(np.int64)
 
     def _value_of(self, at: Places, key: bytes) -> tuple[Places, Places]:
         """Returns the position of the value of the next entry, which must have `key`."""
         inner, stop = self._tagged(at, _KEY)
-        wanted = bytes([_KEY, len(key)]) + key
-        self._require_bytes(inner, wanted)
-        value, end = self._tagged(inner + len(wanted), _VALUE)
-        _require(end == stop)
+        expected = bytes([_KEY, len(key)]) + key
+        self._require_bytes(inner, expected)
+        value, end = self._tagged(inner + len(expected), _VALUE)
+        require(end == stop)
         return value, stop
 
     def columns(self, starts: Places, stops: Places) -> list[Column]:
@@ -130,22 +137,22 @@ class VectorizedParser:
         inner, stop = self._tagged(at, _KEY)
         word = self._words[inner]
         length = (word >> np.uint64(8)) & np.uint64(0xFF)
-        _require((word & np.uint64(0xFF)) == _KEY)
-        _require((length <= LONGEST_KEY) & (stop <= bounds))
+        require((word & np.uint64(0xFF)) == _KEY)
+        require((length <= LONGEST_KEY) & (stop <= bounds))
         key_end = inner + 2 + length.astype(np.int64)
         value, value_end = self._tagged(key_end, _VALUE)
-        _require(value_end == stop)
+        require(value_end == stop)
         column, is_one = self._column_of(word, length, inner + 2, key_end)
         if is_one is not None:
             if is_one >= 0:
                 where = slice(None) if rows is None else rows
-                _require(ends[is_one, where] == 0)
+                require(ends[is_one, where] == 0)
                 begins[is_one, where] = value
                 ends[is_one, where] = stop
             return stop
         known = column >= 0
         picked = (np.arange(len(at)) if rows is None else rows)[known]
-        _require(ends[column[known], picked] == 0)
+        require(ends[column[known], picked] == 0)
         begins[column[known], picked] = value[known]
         ends[column[known], picked] = stop[known]
         return stop
@@ -185,21 +192,21 @@ class VectorizedParser:
         """Requires that keys with a column's fingerprint are that column's key."""
         if column < 0:
             return
-        wanted = self._keys[column]
-        _require(length == len(wanted))
-        self._require_bytes(key, wanted)
+        expected = self._keys[column]
+        require(length == len(expected))
+        self._require_bytes(key, expected)
 
-    def _require_bytes(self, at: Places, wanted: bytes) -> None:
+    def _require_bytes(self, at: Places, expected: bytes) -> None:
         """Requires that the same bytes are at all positions."""
-        for begin in range(0, len(wanted), 8):
-            part = wanted[begin : begin + 8]
+        for begin in range(0, len(expected), 8):
+            part = expected[begin : begin + 8]
             word = self._words[at + begin] & _FIRST[len(part)]
-            _require(word == int.from_bytes(part, "little"))
+            require(word == int.from_bytes(part, "little"))
 
     def _tagged(self, at: Places, tag: int) -> tuple[Places, Places]:
         """Returns the start and end of the message after a tag and a length."""
         word = self._words[at]
-        _require((word & np.uint64(0xFF)) == tag)
+        require((word & np.uint64(0xFF)) == tag)
         size, width = columns.leading(word >> np.uint64(8))
         begin = at + 1 + width
         return begin, begin + size
@@ -208,7 +215,7 @@ class VectorizedParser:
         """Returns the position of the only field in each message, which may be missing."""
         if (starts < stops).all():
             begin, end = self._tagged(starts, tag)
-            _require(end == stops)
+            require(end == stops)
             return begin, end
         begin, end = starts.copy(), stops.copy()
         given = starts < stops
@@ -222,12 +229,12 @@ class VectorizedParser:
         if not given.any():
             return Column(None, np.zeros(len(begins), np.int64))
         tags = self._data[begins[given]]
-        _require(tags == tags[0])
+        require(tags == tags[0])
         tag = int(tags[0])
         lists, list_ends = self._inside(begins, ends, tag)
         if tag == Kind.BYTES.value[0]:
             return self._binaries(lists, list_ends)
-        _require(np.array(tag in (_FLOAT, _INT64)))
+        require(tag in (_FLOAT, _INT64))
         packed, packed_ends = self._inside(lists, list_ends, _LIST)
         if tag == _FLOAT:
             return self._floats(packed, packed_ends)
@@ -236,7 +243,7 @@ class VectorizedParser:
     def _floats(self, begins: Places, ends: Places) -> Column:
         sizes = ends - begins
         counts = sizes >> 2
-        _require(sizes == counts << 2)
+        require(sizes == counts << 2)
         if (sizes == 4).all():
             values = self._words[begins].astype(np.uint32)
         else:
@@ -252,7 +259,7 @@ class VectorizedParser:
                 return Column(Kind.INT64, np.ones(len(begins), np.int64), value)
         data = gathered(self._data, begins, ends)
         last = data < 0x80
-        _require(last[np.cumsum(sizes)[sizes > 0] - 1])
+        require(last[np.cumsum(sizes)[sizes > 0] - 1])
         bounds = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         before = np.concatenate([np.zeros(1, np.int64), np.cumsum(last, dtype=np.int64)])
         counts = np.diff(before[bounds])
@@ -265,7 +272,7 @@ class VectorizedParser:
         found: list[tuple[Places, Places, Places]] = []
         while len(rows):
             start, stop = self._tagged(at, _LIST)
-            _require(stop <= bounds)
+            require(stop <= bounds)
             counts[rows] += 1
             found.append((rows, start, stop))
             going = stop < bounds
@@ -313,8 +320,3 @@ def _headers(key: bytes, tag: int) -> tuple[Words, int]:
         header = [_KEY, size, _KEY, len(key), *key, _VALUE, value, tag, value - 2, _LIST, value - 4]
         table[size, :width] = header
     return table.view("<u8"), width
-
-
-def _require(holds: npt.NDArray[np.bool_]) -> None:
-    if not holds.all():
-        raise UncommonError

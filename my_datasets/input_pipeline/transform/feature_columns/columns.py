@@ -223,9 +223,9 @@ def _learn(examples: ExampleSource, makers: Sequence[ColumnMaker]) -> None:
         numbers = np.arange(begin, min(begin + _AT_ONCE, len(examples)))
         batch = examples.columns(numbers)
         for maker in makers:
-            maker.see(batch[maker.name])
+            maker.update(batch[maker.name])
     for maker in makers:
-        maker.learned()
+        maker.finalize()
 
 
 def _cross(column: Crossed, columns: Mapping[str, Column]) -> Any:

@@ -174,7 +174,7 @@ def vocabulary(
       InvalidOptionError: Both `values` and `file` are given, or a value occurs twice.
     """
     if values is not None and file is not None:
-        raise wrong("Both values and a file are given", "give one of them")
+        raise InvalidOptionError("Both values and a file are given.", fix="give one of them")
     return Categorical(
         "vocabulary", size=size, values=None if values is None else tuple(values),
         file=None if file is None else os.fspath(file), embedding=embedding,
@@ -209,8 +209,3 @@ def crossed(*of: str, size: int, embedding: Embedding = None) -> Crossed:
       InvalidOptionError: Fewer than two columns are named.
     """
     return Crossed(of, size, embedding)
-
-
-def wrong(what: str, fix: str) -> InvalidOptionError:
-    """Returns the error for an invalid option."""
-    return InvalidOptionError(f"{what}.", fix=fix)

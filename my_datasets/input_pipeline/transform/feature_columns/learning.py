@@ -86,7 +86,7 @@ class ColumnMaker:
             "bucketised", "vocabulary"
         )  # fmt: skip
 
-    def see(self, values: Array) -> None:
+    def update(self, values: Array) -> None:
         """Learns from a batch of values."""
         present = values[~self._missing(values)]
         if not len(present):
@@ -107,7 +107,7 @@ class ColumnMaker:
             given = list(present) if self._dtype == "string" else present.astype(np.int64)
             self._layer.update_state(tf.constant(given))
 
-    def learned(self) -> None:
+    def finalize(self) -> None:
         """Finishes learning, after all batches were seen."""
         if not isinstance(self._column, Categorical):
             return
@@ -332,9 +332,9 @@ class FilledNormalization(keras.layers.Layer):
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
         """Returns the normalised numbers; same shape as the input."""
-        is_there = keras.ops.logical_and(inputs > self.missing, keras.ops.logical_not(
+        is_present = keras.ops.logical_and(inputs > self.missing, keras.ops.logical_not(
             keras.ops.isnan(inputs)))  # fmt: skip
-        return (keras.ops.where(is_there, inputs, self.fill) - self.mean) * self.scale
+        return (keras.ops.where(is_present, inputs, self.fill) - self.mean) * self.scale
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Returns the input's shape."""

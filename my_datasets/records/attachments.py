@@ -1,4 +1,4 @@
-"""Versions whose shards are fetched on demand, and the interface to what fetches them.
+"""Versions whose shards are fetched on demand.
 
 The origin of a directory's shards and the location of their cache come from the state folder of
 this machine's user, or from the process that sent the work; never from the directory itself, which
@@ -10,10 +10,9 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Protocol
 
 from my_datasets.metadata.dataset_info import MALFORMED
 from my_datasets.storage.regular_files import write_whole
@@ -28,7 +27,7 @@ _FORMAT = 2
 WINDOW = 4
 WINDOWS_CACHED = 3
 # Maximum number of state files of other directories that are checked when one is attached.
-_MOST_LOOKED_AT = 100
+_MAX_CHECKED = 100
 
 
 @dataclass(frozen=True)
@@ -87,14 +86,14 @@ class Attachment:
 _received: dict[str, Attachment] = {}
 
 
-def attachments(version_dirs: Iterable[str]) -> dict[str, dict[str, str | int]]:
+def attachments_of(version_dirs: Iterable[str]) -> dict[str, dict[str, str | int]]:
     """Returns what another process needs to read attached directories, for `receive` there."""
     found = {one: Attachment.find(Path(one)) for one in version_dirs if is_attached(Path(one))}
     return {one: asdict(what) for one, what in found.items() if what is not None}
 
 
 def receive(given: Mapping[str, Mapping[str, str | int]]) -> None:
-    """Accepts the result of `attachments` from the process that sends this one its work."""
+    """Accepts the result of `attachments_of` from the process that sends this one its work."""
     for version_dir, what in given.items():
         _received[os.path.realpath(version_dir)] = Attachment.from_json(what)
 
@@ -102,62 +101,6 @@ def receive(given: Mapping[str, Mapping[str, str | int]]) -> None:
 def is_attached(version_dir: Path) -> bool:
     """Returns whether a directory is marked as having its shards elsewhere."""
     return (version_dir / FILE_NAME).is_file()
-
-
-class Bringer(Protocol):
-    """Fetches shards on demand; it can be sent to other processes."""
-
-    @property
-    def most(self) -> int:
-        """How many shards may stay open between reads; 0 if they must be closed for eviction."""
-
-    @property
-    def spare(self) -> int:
-        """How many more shards fit in the cache than were requested to fit."""
-
-    def __call__(self, path: Path) -> None:
-        """Fetches a shard that is about to be opened, unless it is already here."""
-
-    def ahead(self, paths: Iterable[Path]) -> None:
-        """Starts fetching shards that will be needed."""
-
-    def try_to_bring(self, path: Path) -> None:
-        """Fetches a shard if it fits in the cache; never fails."""
-
-
-class ShardProvider(Protocol):
-    """The remote source of a version's shards."""
-
-    @property
-    def url(self) -> str:
-        """The URL of the version's folder there, for display."""
-
-    @property
-    def address(self) -> str:
-        """The address to find the version again: a URL, or a directory with its metadata."""
-
-    @property
-    def held_at(self) -> str:
-        """The location of the shards while they are read."""
-
-    @property
-    def sizes(self) -> Mapping[str, int]:
-        """The size of each file there, in bytes."""
-
-    @property
-    def modified(self) -> int:
-        """The last modification time of any file, in ns since the epoch; 0 if they never change."""
-
-    def bringer(self, names: Collection[str], held: int | None) -> Bringer:
-        """Returns the object that fetches some of the shards.
-
-        Args:
-          names: The shards.
-          held: How many of them must fit in the cache at a time; None for as many as fit.
-
-        Raises:
-          InvalidOptionError: They do not fit.
-        """
 
 
 def _state_of(version_dir: Path) -> Path:
@@ -169,40 +112,10 @@ def _forget_removed(folder: Path) -> None:
     """Removes the state of directories that no longer exist; checks a sample if there are many."""
     with contextlib.suppress(OSError):
         notes = list(folder.glob("*.json"))
-        for note in random.sample(notes, min(len(notes), _MOST_LOOKED_AT)):
+        for note in random.sample(notes, min(len(notes), _MAX_CHECKED)):
             with contextlib.suppress(OSError, *MALFORMED):
                 version_dir = json.loads(note.read_bytes())["version_dir"]
                 try:
                     os.lstat(version_dir)
                 except (FileNotFoundError, NotADirectoryError):
                     note.unlink()
-
-
-def hold(file: int) -> None:
-    """Locks a shard against eviction for as long as it is open.
-
-    Args:
-      file: Its descriptor.
-    """
-    # Without such locks, the open file stays readable even after it is unlinked.
-    with contextlib.suppress(OSError, ModuleNotFoundError):
-        import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_SH)
-
-
-def release(file: int, process: int) -> None:
-    """Unlocks a shard that is about to be closed, unless the parent of this process locked it.
-
-    Closing alone leaves the lock to children that were forked while the shard was open, for as long
-    as they live.
-
-    Args:
-      file: Its descriptor.
-      process: The process that locked it.
-    """
-    if process == os.getpid():
-        with contextlib.suppress(OSError, ModuleNotFoundError):
-            import fcntl
-
-            fcntl.flock(file, fcntl.LOCK_UN)
