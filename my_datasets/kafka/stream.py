@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, overload
 
 from my_datasets.core.sizes import in_bytes
-from my_datasets.errors import InvalidOptionError
+from my_datasets.errors import InvalidOptionError, UnknownOptionError, nearest
 from my_datasets.input_pipeline.decode.decoder import Decoder
 from my_datasets.kafka import payloads
 from my_datasets.kafka.batches import MessageBatches, Recipe
@@ -110,11 +110,20 @@ def stream(
       `commit` and `close`; or an iterator with those that apply.
 
     Raises:
+      UnknownOptionError: There is no such option.
       InvalidOptionError: An option is invalid.
       FeatureError: A feature does not exist, or cannot be read or batched.
       MissingDependencyError: confluent-kafka, or fastavro, is not installed.
       PlanError: `state` is not a position.
     """
+    known = StreamOptions.__annotations__
+    for option in options:
+        if option not in known:
+            raise UnknownOptionError(
+                f"stream(...) has no option {option}=.",
+                nearest(option, known) or f"Its options: {', '.join(known)}",
+                fix="see help(my_datasets.stream)",
+            )
     if "features" not in options:
         raise InvalidOptionError(
             "stream requires features.",

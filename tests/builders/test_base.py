@@ -226,7 +226,7 @@ def test_a_missing_module_is_told_with_the_extra_that_brings_it(tmp_path):
 def test_overwriting_a_remote_version_is_refused(tmp_path, monkeypatch):
     builder = build(tmp_path, [1])
     monkeypatch.setattr(addresses, "is_remote", lambda directory: True)
-    monkeypatch.setattr(lease, "BELIEVED", 0)  # the local lock is no lease, and waited for
+    monkeypatch.setattr(lease, "EXPIRY_SECONDS", 0)  # the local lock is no lease, and waited for
     with pytest.raises(errors.OverwriteError, match="cannot be overwritten in place"):
         builder.download_and_prepare(download_config=OVERWRITE)
 

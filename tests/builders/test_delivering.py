@@ -426,7 +426,7 @@ class Noting(Slow, skip_registration=True):
 
 def test_two_machines_build_one_version(url, tmp_path, monkeypatch):
     """The second one waits, and finds it made."""
-    monkeypatch.setattr(lease, "EVERY", 0.5)
+    monkeypatch.setattr(lease, "RENEWAL_SECONDS", 0.5)
     monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
     processes = [
         apart(url, tmp_path / f"home{number}", Noting, engine="beam") for number in range(2)

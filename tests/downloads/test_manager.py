@@ -91,7 +91,7 @@ def test_it_can_be_sent_to_workers_of_beam(server, tmp_path):
     made = builder(tmp_path, url, records={url: NUMBERS})
     config = tfds.download.DownloadConfig()
     inner = made._make_download_manager(tmp_path / "downloads", config)
-    manager = download_manager.DownloadManager(inner, made._download_plan(inner, config))
+    manager = download_manager.DownloadManager(inner, made._download_plan(inner, config, {}))
     assert pickle.loads(pickle.dumps(manager)).download(url).read_bytes() == NUMBERS
 
 

@@ -13,6 +13,7 @@ from my_datasets.errors import (
     PlanError,
     QuarantineError,
     StreamError,
+    UnknownOptionError,
 )
 from my_datasets.kafka.offsets import TopicPosition
 from my_datasets.kafka.stream import stream
@@ -247,6 +248,12 @@ def test_a_quarantine_that_cannot_be_written_is_known_at_once(mock_topic):
 def test_mistakes_are_known_before_a_broker_is_asked(options, error, message):
     with pytest.raises(error, match=message.replace("(", r"\(")):
         read("kafka://127.0.0.1:1/t", **options)
+
+
+@pytest.mark.parametrize("as_numpy", [True, False])
+def test_an_unknown_option_is_an_error(as_numpy):
+    with pytest.raises(UnknownOptionError, match="no option batchsize=.*\n.*'batch_size'"):
+        stream("kafka://h:1/t", features={}, as_numpy=as_numpy, batchsize=1)
 
 
 def test_a_stream_without_features_is_refused():
