@@ -252,7 +252,7 @@ def test_mistakes_are_known_before_a_broker_is_asked(options, error, message):
 
 @pytest.mark.parametrize("as_numpy", [True, False])
 def test_an_unknown_option_is_an_error(as_numpy):
-    with pytest.raises(UnknownOptionError, match="no option batchsize=.*\n.*'batch_size'"):
+    with pytest.raises(UnknownOptionError, match=r"no option batchsize=.*\n.*'batch_size'"):
         stream("kafka://h:1/t", features={}, as_numpy=as_numpy, batchsize=1)
 
 
