@@ -446,7 +446,7 @@ def test_stale_data_of_an_older_version_are_mended_by_that_version(tmp_path, mon
     from my_datasets.builders import code_fingerprint
 
     build(tmp_path, "1.0.0")
-    monkeypatch.setattr(code_fingerprint, "_hash", lambda text: "another")
+    monkeypatch.setattr(code_fingerprint, "sha256_of", lambda text: "another")
     said = message(errors.StaleDataError, lambda: build(tmp_path, "1.0.0"))
     assert f"my-datasets build {NAME}:1.0.0 --overwrite" in said
 
