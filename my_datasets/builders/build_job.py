@@ -6,6 +6,7 @@ the version.
 
 import hashlib
 import inspect
+import functools
 import itertools
 import os
 import shlex
@@ -313,8 +314,14 @@ def _write_shard(form: file_adapters.FileFormat) -> WriteShard | None:
         return None
     if form == file_adapters.FileFormat.PARQUET:
         return _write_parquet
-    write: WriteShard = file_adapters.ADAPTER_FOR_FORMAT[form].write_examples
-    return write
+    return functools.partial(_write_by_tfds, form)
+
+
+def _write_by_tfds(
+    form: file_adapters.FileFormat, path: Path, examples: Iterable[tuple[int, bytes]]
+) -> None:
+    # Found here, in the process that writes: Beam cannot pickle the adapters' methods.
+    file_adapters.ADAPTER_FOR_FORMAT[form].write_examples(path, examples)
 
 
 def _write_parquet(path: Path, examples: Iterable[tuple[int, bytes]]) -> None:
