@@ -4,9 +4,9 @@ It also has what such a build shows and records: TFDS's progress bar, and the co
 the version.
 """
 
+import functools
 import hashlib
 import inspect
-import functools
 import itertools
 import os
 import shlex
