@@ -364,7 +364,8 @@ def test_two_configs_may_be_delivered_at_the_same_time(url, tmp_path, monkeypatc
 
     quick = open_store(url)
     monkeypatch.setattr(quick, "replace", replace)
-    destination._put_default_config(quick, tmp_path / "several" / "one" / "1.0.0")
+    vars(destination)["_store"] = quick
+    destination._put_default_config(tmp_path / "several" / "one" / "1.0.0")
     assert len(replaced) == 2
     assert there.state("several/.config/metadata.json", 100)[0] == b"{}"
 
