@@ -210,8 +210,8 @@ def refuse_stale(
       StaleDataError: The data was built from other code or input, or with limits that were not
         requested now.
     """
-    reasons = _reasons(builder)
     manifest = _manifest(builder)
+    reasons = _reasons(builder, manifest)
     if manifest is not None and manifest.options:
         asked = limiting_options(config, options)
         if any(asked.get(name) != value for name, value in manifest.options.items()):
@@ -232,7 +232,7 @@ def warn_stale_once(builder: tfds.core.DatasetBuilder) -> None:
     directory = str(builder.data_dir)
     if directory in _warned:
         return
-    reasons = _reasons(builder)
+    reasons = _reasons(builder, _manifest(builder))
     if reasons:
         _warned.add(directory)
         _LOGGER.warning(
@@ -242,8 +242,7 @@ def warn_stale_once(builder: tfds.core.DatasetBuilder) -> None:
         )  # fmt: skip
 
 
-def _reasons(builder: tfds.core.DatasetBuilder) -> list[str]:
-    manifest = _manifest(builder)
+def _reasons(builder: tfds.core.DatasetBuilder, manifest: Manifest | None) -> list[str]:
     if manifest is None or not manifest.fingerprint:
         return []  # prepared by plain TFDS, which writes no fingerprint
     if not DeclaredVersions.of_builder(builder).builds(builder.version):

@@ -188,7 +188,7 @@ def _damaged(file: SourceFile, error: Exception) -> SourceError:
     return SourceError(f"{file} cannot be read to its end: {error}", fix="download the file again")
 
 
-class Parser(Protocol):
+class RowParser(Protocol):
     """Parses the rows of a text format."""
 
     def __call__(self, data: bytes) -> pa.Table:
@@ -205,7 +205,7 @@ class Parser(Protocol):
 class TextReader:
     """Reads parts of text files; the generator of their units."""
 
-    parser: Parser
+    parser: RowParser
     key: str | None  # the column of the keys; None for the row numbers
     quote: str | None  # as in `parts`
     skip: int  # as in `parts`
@@ -252,7 +252,7 @@ class TextReader:
 
 def text_source(
     files: list[SourceFile],
-    parser: Parser,
+    parser: RowParser,
     schema: pa.Schema,
     nullable: frozenset[str] = frozenset(),
     *,
