@@ -51,7 +51,7 @@ def test_signed_releases_are_pulled(golden, tmp_path):
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_states_go_on_where_they_were(golden, name):
+def test_states_resume_where_they_were(golden, name):
     from my_datasets.input_pipeline.order.state import State
 
     stored = STATES[name]

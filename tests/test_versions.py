@@ -442,7 +442,7 @@ def test_list_and_info_show_all_versions(data_dir):
     assert "prepared, buildable" in shown
 
 
-def test_stale_data_of_an_older_version_are_mended_by_that_version(tmp_path, monkeypatch):
+def test_stale_data_of_an_older_version_are_fixed_by_that_version(tmp_path, monkeypatch):
     from my_datasets.builders import code_fingerprint
 
     build(tmp_path, "1.0.0")

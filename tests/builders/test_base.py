@@ -206,7 +206,7 @@ def test_an_unknown_version_lists_those_in_code_and_on_disk(tmp_path):
     assert "my-datasets build toy_numbers:1.1.0" in message
 
 
-def test_a_builder_without_a_version_is_told_what_to_write():
+def test_a_builder_without_a_version_is_reported_what_to_write():
     class Unversioned(toy.ToyNumbers, skip_registration=True):
         VERSION = None
 
@@ -214,7 +214,7 @@ def test_a_builder_without_a_version_is_told_what_to_write():
         Unversioned(data_dir="/nowhere")
 
 
-def test_a_missing_module_is_told_with_the_extra_that_brings_it(tmp_path):
+def test_a_missing_module_is_reported_with_the_extra_that_brings_it(tmp_path):
     def need_beam(value: int) -> None:
         raise ModuleNotFoundError("No module named 'apache_beam'", name="apache_beam")
 

@@ -202,7 +202,7 @@ def test_a_bucket_that_is_not_there(s3_bucket, tmp_path, monkeypatch):
         build("s3://no-such-bucket-here/data", workers=1)
 
 
-def test_a_worker_that_cannot_use_the_bucket_is_told(s3_bucket):
+def test_a_worker_that_cannot_use_the_bucket_is_reported(s3_bucket):
     place = BucketWorkspace("s3://no-such-bucket-here/data", "a/w", "a/v")
     with pytest.raises(errors.BuildInterruptedError, match=r"A worker (cannot use|does not see) "):
         WorkerEnvironment(place).check()
@@ -231,7 +231,7 @@ def test_nobody_sees_a_part_of_it(url, expected):
     assert seen[-1] == (True, True)
 
 
-def test_it_goes_on_wherever_delivering_failed(url, expected, monkeypatch):
+def test_it_resumes_wherever_delivering_failed(url, expected, monkeypatch):
     original, calls = Destination._put, []
 
     def failing(self, there, path, source, at):
@@ -484,6 +484,6 @@ def test_a_builder_whose_data_directory_is_in_googles_store(gcs_bucket, tmp_path
     assert done.stdout.split()[-2:] == ["1438", "359"]
 
 
-def test_a_builder_whose_data_directory_tensorflow_does_not_read_is_told(s3_bucket):
+def test_a_builder_whose_data_directory_tensorflow_does_not_read_is_reported(s3_bucket):
     with pytest.raises(errors.DataDirError, match="BuildOptions\\(destination="):
         toys.InUnits(data_dir=f"{s3_bucket}/data")

@@ -65,7 +65,7 @@ def test_a_broken_module_is_named_and_its_traceback_kept(package):
     assert 'broken_dataset_builder.py", line 2, in half' in cause
 
 
-def test_a_missing_module_is_told_with_its_install(package):
+def test_a_missing_module_is_reported_with_its_install(package):
     datasets = package("needy", "import no_such_module_at_all")
     with pytest.raises(errors.BuilderImportError, match="pip install 'no_such_module_at_all'"):
         datasets.get_builder_cls("needy")

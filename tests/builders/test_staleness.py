@@ -231,7 +231,7 @@ def test_registering_checksums_makes_nothing_stale(package, tmp_path):
     builder().download_and_prepare()
 
 
-def test_data_of_tfds_has_no_manifest_and_is_taken_as_it_is(package, tmp_path):
+def test_data_of_tfds_has_no_manifest_and_is_accepted(package, tmp_path):
     builder = package.builder(tmp_path / "data")
     builder.download_and_prepare()
     (Path(builder.data_dir) / "my_datasets_manifest.json").unlink()

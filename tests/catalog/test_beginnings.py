@@ -140,7 +140,7 @@ def test_records_are_those_of_the_shard(data_dir, form, monkeypatch):
 
 
 @pytest.mark.parametrize("form", FORMATS)
-def test_what_is_damaged_is_told(data_dir, form):
+def test_what_is_damaged_is_reported(data_dir, form):
     path = shard_of(data_dir, form)
     data = bytearray(path.read_bytes())
     for i in range(100, len(data) - 1000, 50):

@@ -185,7 +185,7 @@ def test_mlcroissant_validates_and_loads(site, data_dir, pages):
                 np.testing.assert_array_equal(np.array(given), theirs[feature])
 
 
-def test_search_engines_are_told(pages):
+def test_search_engines_find_descriptions(pages):
     (said,) = [json.loads(one) for one in pages["datasets/weights"].scripts if one]
     assert said["name"] == "weights"
     assert said["license"] == "CC BY 4.0"
@@ -283,7 +283,7 @@ def test_a_shard_that_was_altered_is_not_shown(published, tmp_path, is_elsewhere
 @pytest.mark.parametrize(
     "name", ["dataset_info.json", "my_datasets_manifest.json", "features.json"]
 )
-def test_metadata_that_nobody_published_are_not_shown(published, tmp_path, name):
+def test_unpublished_metadata_is_not_shown(published, tmp_path, name):
     """Also in a store on this machine: what is said to be signed is what was signed."""
     store = tmp_path / "store"
     shutil.copytree(published.store, store)

@@ -37,5 +37,5 @@ def test_folds_and_columns_in_words(source):
 
 
 @pytest.mark.parametrize("rule", [{}, {"parts": 3}, {"column": "a"}, {"parts": {}, "part": "x"}])
-def test_rules_of_others_are_told_as_they_are(rule):
+def test_rules_of_others_are_shown_as_they_are(rule):
     assert plots.rule(rule).startswith("{")

@@ -48,7 +48,7 @@ def test_numbers_that_are_hard_to_draw(values):
     )
 
 
-def test_a_histogram_is_told_in_words():
+def test_a_histogram_is_described_in_words():
     drawn = svg(plots.histogram(histogram_of(range(101)), "Values of x in train"))
     assert drawn.get("role") == "img"
     said = "101 values from 0 to 100. Half of them are from 25 to 75. The median is 50."

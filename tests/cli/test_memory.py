@@ -41,7 +41,7 @@ _MARK = "now there is no more"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_no_memory_is_told_as_what_it_is(name, version, tmp_path):
+def test_no_memory_is_reported_as_what_it_is(name, version, tmp_path):
     """In a clean process: one that has freed much has room in that."""
     new, warm = (
         COMMANDS[name].format(version=version, new=tmp_path / one).split()

@@ -60,7 +60,7 @@ def run(*args):
         (["--config", __file__], 1, "cannot be read: ValueError"),
     ],
 )
-def test_mistakes_are_told_before_a_broker_is_asked(args, code, message, tmp_path):
+def test_mistakes_are_reported_before_a_broker_is_asked(args, code, message, tmp_path):
     FEATURES.save_config(str(tmp_path))
     given = ["--as", "clicks:1.0.0", "--features", str(tmp_path), *args]
     result = CliRunner().invoke(cli, ["snapshot", "kafka://127.0.0.1:1/t", *given])

@@ -39,7 +39,7 @@ def test_json_and_a_choice_of_features(version):
     assert list(found["statistics"]["train"]["features"]) == ["label"]
 
 
-def test_what_is_not_there_is_told_with_what_is(version):
+def test_what_is_not_there_is_reported_with_what_is(version):
     done = run(version, "--feature", "lable")
     assert done.exit_code == 2
     assert "there is no feature lable; there are amount, flag" in " ".join(done.output.split())

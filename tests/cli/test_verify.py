@@ -182,7 +182,7 @@ def test_near_duplicates(data_dir):
     assert "not checked: near-duplicates of feature image: 1,797 images, which are" in done.output
 
 
-def test_an_interrupted_run_goes_on(data_dir, tmp_path):
+def test_an_interrupted_run_resumes(data_dir, tmp_path):
     """Ctrl-C, in a process of its own, and the same command once more."""
     version = tmp_path / "digits" / "1.0.0"
     version.parent.mkdir()

@@ -144,7 +144,7 @@ def test_examples_that_come_and_go_are_named(first, build):
     assert gone.bump is Bump.MAJOR
 
 
-def test_examples_that_changed_are_told_by_their_keys(first, build):
+def test_examples_that_changed_are_reported_by_their_keys(first, build):
     def splits(self):
         return {"train": [*range(3, ROWS), 1000], "test": range(ROWS, ROWS + 60)}
 

@@ -186,7 +186,7 @@ def configs(*names, default=None):
         ("1.9.0", configs("a", "b", default="b"), r"default config: config-default.*\(a -> b\)"),
     ],
 )
-def test_configs_that_come_and_go_are_told(tmp_path, version, changed, said):
+def test_configs_that_come_and_go_are_reported(tmp_path, version, changed, said):
     build(tmp_path, "1.0.0", **configs("a", "b"), builder_config="a")
     with pytest.raises(VersionGateError, match=said):
         build(tmp_path, version, **changed, builder_config="a")

@@ -32,7 +32,7 @@ def test_no_more_is_begun_than_is_soon_taken():
     assert next(begun) <= 10 + 4 * THREADS
 
 
-def test_the_first_failure_is_told_and_nothing_begins_after_it():
+def test_the_first_failure_is_reported_and_nothing_begins_after_it():
     seen = []
 
     def work(number):

@@ -38,13 +38,13 @@ def test_a_whole_file(server, tmp_path):
 
 
 @pytest.mark.parametrize("tagged", [True, False])
-def test_after_a_drop_it_goes_on_where_it_was(server, tmp_path, tagged):
+def test_after_a_drop_it_resumes_where_it_was(server, tmp_path, tagged):
     url = server.put("/x.bin", BODY, drops=[300_000, 400_000], tagged=tagged)
     assert get(url, tmp_path, expected=of(BODY)).path.read_bytes() == BODY
     assert [asked for _, asked in server.asked] == [None, "bytes=300000-", "bytes=700000-"]
 
 
-def test_what_nobody_recorded_is_gone_on_with_if_it_is_surely_the_same(server, tmp_path):
+def test_an_unrecorded_download_is_resumed_if_it_is_surely_the_same(server, tmp_path):
     tagged = server.put("/a.bin", BODY, drops=[300_000])
     untagged = server.put("/b.bin", BODY, drops=[300_000], tagged=False)
     for url in (tagged, untagged):
@@ -132,7 +132,7 @@ def test_no_server_at_all(tmp_path):
         get("http://127.0.0.1:9/x", tmp_path)
 
 
-def test_a_name_that_nobody_knows_is_not_asked_for_long(tmp_path):
+def test_an_unknown_host_fails_quickly(tmp_path):
     with pytest.raises(DownloadError, match="in 2 attempts"):
         get("http://nobody.invalid/x", tmp_path)
 
@@ -188,14 +188,14 @@ def test_mirrors_are_asked_in_turn(server, tmp_path):
     assert "differs from the recorded file" in str(caught.value)
 
 
-def test_a_mirror_goes_on_where_another_address_ended(server, tmp_path):
+def test_a_mirror_resumes_where_another_address_ended(server, tmp_path):
     url = server.put("/x.zip", BODY, drops=[300_000, 0, 0, 0])
     mirror = server.put("/m/x.zip", BODY)
     assert get(url, tmp_path, sources=[url, mirror], expected=of(BODY)).path.read_bytes() == BODY
     assert server.asked[-1] == ("/m/x.zip", "bytes=300000-")
 
 
-def test_after_a_kill_it_goes_on_where_it_was(server, tmp_path):
+def test_after_a_kill_it_resumes_where_it_was(server, tmp_path):
     url = server.put("/x.bin", BODY, pause=0.005)
     process = multiprocessing.get_context("fork").Process(target=get, args=(url, tmp_path))
     process.start()

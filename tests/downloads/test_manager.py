@@ -124,7 +124,7 @@ def test_nested_addresses_and_archives(server, tmp_path):
     assert sorted(server.count.values()) == [1, 1, 1]
 
 
-def test_files_got_by_hand_are_taken(server, tmp_path):
+def test_manual_files_are_accepted(server, tmp_path):
     url = server.url("/n.txt")
     made = builder(tmp_path, url, records={url: NUMBERS})
     manual = tmp_path / "manual"

@@ -322,7 +322,7 @@ def test_what_is_put_there_in_the_meantime_stays(odd, tmp_path):
         shutil.rmtree(tmp_path / "out")
 
 
-def test_damaged_shards_are_told_and_nothing_is_left(odd, tmp_path):
+def test_damaged_shards_are_reported_and_nothing_is_left(odd, tmp_path):
     copy = tmp_path / "odd_features/1.0.0"
     shutil.copytree(odd, copy)
     shard = next(copy.glob("*-train.*-of-?????"))

@@ -328,7 +328,7 @@ def test_the_lock_holds_in_an_object_store(store, local, tmp_path, monkeypatch, 
         first(f"{store[0].removesuffix('data')}{folder}")
 
 
-def test_threads_share_a_spool(store, tmp_path):
+def test_threads_share_a_cache(store, tmp_path):
     options = {"data_dir": store[0], "shards_dir": tmp_path}
     source = my_datasets.source("far", **options)
     spool = source.records.fetch

@@ -134,7 +134,7 @@ def test_what_only_tfds_reads_is_refused(tmp_path):
         _ = VersionMetadata(tmp_path).schema
 
 
-def test_kinds_that_differ_between_records_are_told():
+def test_kinds_that_differ_between_records_are_reported():
     decoder = Decoder({"x": Leaf(("x",), "number", "int64")})
     with pytest.raises(FeatureMismatchError, match=r"a tf\.Example") as caught:
         decoder(batch_of({"x": [1]}, {"x": [1.5]}))
@@ -152,7 +152,7 @@ def test_kinds_that_differ_between_records_are_told():
          {"x/value": [packed(1)], "x/shape": [1, 1]}, {"x/value": [packed(1)], "x/shape": [b"1"]}),
     ],
 )  # fmt: skip
-def test_of_kinds_that_differ_the_wrong_one_is_told_if_it_comes_first(leaf, good, bad):
+def test_of_kinds_that_differ_the_wrong_one_is_reported_if_it_comes_first(leaf, good, bad):
     with pytest.raises(FeatureMismatchError, match="of another kind") as caught:
         Decoder({"x": leaf})(batch_of(bad, good, good))
     assert list(caught.value.rows) == [0]
@@ -163,7 +163,7 @@ def image_of(*shape):
 
 
 @pytest.mark.parametrize("is_float", [False, True])
-def test_an_image_of_another_shape_is_told(is_float):
+def test_an_image_of_another_shape_is_reported(is_float):
     decoder = Decoder({"x": Leaf(("x",), "image", "uint8", (8, 9, 3))}, floats=is_float)
     good = {"x": [image_of(8, 9, 3)]}
     assert decoder(batch_of(good, good))["x"].shape == (2, 8, 9, 3)

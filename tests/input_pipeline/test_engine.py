@@ -98,7 +98,7 @@ def test_every_example_once_in_each_epoch(size, count, batch, seed, epoch, remai
     steps=st.integers(0, 60), new_count=st.integers(1, 5), new_batch=st.integers(1, 30),
     seed=st.one_of(st.none(), st.just(3)),
 )  # fmt: skip
-def test_it_goes_on_where_it_was_on_other_hosts(
+def test_it_resumes_where_it_was_on_other_hosts(
     size, count, batch, steps, new_count, new_batch, seed
 ):
     order = () if seed is None else (Shuffle(seed),)
@@ -154,7 +154,7 @@ def test_pieces_may_be_asked_for_one_by_one(size, batch, rows, drops, position, 
 
 @settings(max_examples=15)
 @given(st.integers(0, 40))
-def test_real_batches_go_on_where_they_were(data_dir, steps):
+def test_real_batches_resume_where_they_were(data_dir, steps):
     made = plan("everything", data_dir=data_dir, batch_size=16, epochs=3, columns=["whole"], seed=5)
     batches = my_datasets.batches(made)
     first = [batch["whole"].tolist() for batch in itertools.islice(batches, steps)]
@@ -251,7 +251,7 @@ def numbers(batches, count=None):
 
 
 @pytest.mark.parametrize("sizes", ["sorted", "computed"])
-def test_a_state_goes_on_in_the_order_in_which_it_was_saved(data_dir, monkeypatch, sizes):
+def test_a_state_resumes_in_the_order_in_which_it_was_saved(data_dir, monkeypatch, sizes):
     if sizes == "computed":  # as of more examples than are sorted: there the order is another one
         monkeypatch.setattr(permutation, "_SORTED", 0)
     made = plan("everything", data_dir=data_dir, columns=["whole"], epochs=2, batch_size=10)
@@ -308,7 +308,7 @@ def test_no_seed_is_a_random_one_that_plan_and_state_name(data_dir):
     assert numbers(in_part, 1)[0] == [n for batch in whole[4:] for n in batch][:20:2]
 
 
-def test_a_saved_position_brings_its_seed(data_dir):
+def test_a_saved_position_contains_its_seed(data_dir):
     """Wherever another one was drawn: in a plan, in a mixture, for a checkpoint."""
     crop = {"columns": ["whole", "grey"], "image_size": (3, 3), "crop": "random"}
     options = {"columns": ["whole"], "batch_size": 40, "data_dir": data_dir}
@@ -373,7 +373,7 @@ def test_a_random_seed_of_each_host_is_refused(data_dir):
     plan("everything", split="test", shard=(1, 2), **options)  # there nothing is drawn
 
 
-def test_what_was_not_shuffled_goes_on_so(data_dir):
+def test_what_was_not_shuffled_resumes_so(data_dir):
     """Until the second version, seed=None was no shuffling, and so were splits not named train."""
     options = {"data_dir": data_dir, "columns": ["whole"], "batch_size": 10}
     stored = plan("everything", shuffle=False, **options)
@@ -432,7 +432,7 @@ def test_a_plan_of_other_data_is_refused(data_dir):
         Engine(Plan((read, *made.stages[1:])))
 
 
-def test_memory_bounds_what_is_held(data_dir):
+def test_memory_bounds_prefetched_batches(data_dir):
     options = {"data_dir": data_dir, "workers": 8, "as_supervised": False}
     example = size_of(my_datasets.source("everything", data_dir=data_dir).columns(range(250))) / 250
     free = plan("everything", **options).the(Prefetch)
@@ -443,7 +443,7 @@ def test_memory_bounds_what_is_held(data_dir):
         assert (tight.workers, tight.rows) < (free.workers, free.rows)
 
 
-def test_memory_bounds_the_cache_and_what_is_held_together(data_dir):
+def test_memory_bounds_the_cache_and_prefetched_batches_together(data_dir):
     options = {"data_dir": data_dir, "workers": 8, "as_supervised": False, "epochs": None}
     example = size_of(my_datasets.source("everything", data_dir=data_dir).columns(range(250))) / 250
     memory = int(2.2 * 250 * example)

@@ -136,7 +136,7 @@ def test_keras_trains_on_another_order_in_each_epoch(made, epochs):
     assert len(repeated) == 18
 
 
-def test_keras_goes_on_from_a_saved_position(made, epochs):
+def test_keras_resumes_from_a_saved_position(made, epochs):
     seen = []
 
     class Seeing(keras.Model):
@@ -151,7 +151,7 @@ def test_keras_goes_on_from_a_saved_position(made, epochs):
     assert seen == epochs[1][150:] + epochs[2] + epochs[3]
 
 
-def test_an_iterator_for_checkpoints_goes_on_to_the_next_epoch(made, epochs, tmp_path):
+def test_an_iterator_for_checkpoints_resumes_to_the_next_epoch(made, epochs, tmp_path):
     pipeline = my_datasets.pipeline(made)
     iterator = pipeline.iterator()
     assert once(iterator) == epochs[0]
@@ -170,7 +170,7 @@ def test_an_iterator_for_checkpoints_goes_on_to_the_next_epoch(made, epochs, tmp
 @pytest.mark.integration
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("method", ["fork", "spawn"])
-def test_worker_processes_go_on_to_the_next_epoch(made, epochs, persistent, method):
+def test_worker_processes_resume_to_the_next_epoch(made, epochs, persistent, method):
     ours = my_datasets.torch_loader(made, workers=2)
     loader = type(ours)(
         TorchBatches(made), batch_size=None, num_workers=2, persistent_workers=persistent,
@@ -181,7 +181,7 @@ def test_worker_processes_go_on_to_the_next_epoch(made, epochs, persistent, meth
     assert [once(loader), once(loader)] == epochs[:2]
 
 
-def test_a_loader_of_torch_is_told_the_epoch(made, epochs):
+def test_a_loader_of_torch_gets_the_epoch(made, epochs):
     """Of worker processes that it starts itself nothing is known here."""
     dataset = TorchBatches(made)
     plain = torch.utils.data.DataLoader(dataset, batch_size=None, num_workers=1)
@@ -215,7 +215,7 @@ def test_what_is_cached_comes_in_another_order(data_dir, epochs, tmp_path, kind)
 
 
 @pytest.mark.parametrize("kind", ["mixed", "packed", "bucketed", "windows"])
-def test_other_orders_go_on_as_well(data_dir, kind):
+def test_other_orders_resume_as_well(data_dir, kind):
     def of(epochs):
         options = {"epochs": epochs, "batch_size": 30}
         if kind == "mixed":

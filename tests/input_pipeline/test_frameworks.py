@@ -30,7 +30,7 @@ def test_any_number_of_processes_gives_the_same_batches(data_dir, workers):
         assert [row.tolist() for row in batch["list"].unbind()] == rows
 
 
-def test_it_goes_on_where_it_was(data_dir):
+def test_it_resumes_where_it_was(data_dir):
     made = plan("everything", data_dir=data_dir, **OPTIONS)
     batches = [batch["whole"].tolist() for batch in my_datasets.torch_loader(made)]
     state = TorchBatches(made).state_after(20)

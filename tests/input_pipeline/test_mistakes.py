@@ -375,7 +375,7 @@ def splits(data_dir):
 
 
 @pytest.mark.parametrize("function", [*PLANNED, "source", "load"])
-def test_splits_of_tfds_are_taken(data_dir, splits, function):
+def test_splits_of_tfds_are_accepted(data_dir, splits, function):
     call = getattr(my_datasets, function)
     for split, wanted in splits:
         found = call("everything", split=split, columns=["whole"], data_dir=data_dir) if (

@@ -56,7 +56,7 @@ def test_an_epoch_ends_with_the_first_or_with_all(parts, stop):
 
 
 @given(parts=sizes_and_weights, epochs=st.integers(1, 4))
-def test_each_dataset_goes_on_through_the_epochs(parts, epochs):
+def test_each_dataset_resumes_through_the_epochs(parts, epochs):
     order = order_of(parts, "first")
     if not order.size:
         return
@@ -147,7 +147,7 @@ def test_batches_of_two_datasets(data_dir):
         assert batch["list"].to_list() == [row.tolist() for row in other["list"].rows()]
 
 
-def test_it_goes_on_where_it_was_on_other_hosts(data_dir):
+def test_it_resumes_where_it_was_on_other_hosts(data_dir):
     parts = parts_of(data_dir, cache="memory", epochs=2)
     assert any(isinstance(stage, Cache) for stage in parts[0].stages)
     whole = [b["whole"].tolist() for b in my_datasets.batches(mix(parts, batch_size=8, epochs=3))]

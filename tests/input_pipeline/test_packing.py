@@ -147,7 +147,7 @@ def test_packed_batches(data_dir):
             plan("everything", data_dir=data_dir, pack=8, **options)
 
 
-def test_ragged_columns_are_padded_and_taken():
+def test_ragged_columns_are_padded_and_indexed():
     one = Ragged(np.arange(6), (np.array([1, 0, 3, 2]),))
     assert one.padded(-1).tolist() == [[0, -1, -1], [-1, -1, -1], [1, 2, 3], [4, 5, -1]]
     assert one.padded(multiple=4).shape == (4, 4)

@@ -160,7 +160,7 @@ assert sorted(seen) == list(range(-100, 150))
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_a_checkpoint_goes_on_exactly(data_dir, tmp_path, share, monkeypatch):
+def test_a_checkpoint_resumes_exactly(data_dir, tmp_path, share, monkeypatch):
     made = plan("everything", columns=["whole"], batch_size=4, epochs=None, data_dir=data_dir)
     iterator = Pipeline(made).iterator()
     for _ in range(int(share * EACH / 4)):

@@ -60,7 +60,7 @@ def test_an_empty_topic_ends_at_once_if_it_is_to_end(mock_topic):
     assert list(read(mock_topic)) == []
 
 
-def test_a_state_goes_on_with_the_next_message(mock_topic):
+def test_a_state_resumes_with_the_next_message(mock_topic):
     produce(mock_topic, {0: numbered(range(50)), 1: numbered(range(50, 90))})
     first = read(mock_topic, batch_size=8)
     seen = ids(next(first) for _ in range(5))

@@ -230,7 +230,7 @@ def test_exactly_once_into_a_checkpoint(topic, tmp_path):
     assert int(total) == sum(range(300))
 
 
-def test_a_state_of_a_group_goes_on_where_the_state_is_not_the_group(topic):
+def test_a_state_of_a_group_resumes_where_the_state_is_not_the_group(topic):
     url = topic(1)
     produce(url, {0: numbered(range(50))})
     first = grouped(url, "restored", batch_size=10)

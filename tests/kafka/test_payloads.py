@@ -96,7 +96,7 @@ def test_names_of_classes_and_more_members_are_taken():
         ({"text": 3}, "text", None),
     ],
 )
-def test_what_does_not_fit_is_told_apart_and_says_which_feature(change, feature, expected):
+def test_what_does_not_fit_is_distinguished_and_says_which_feature(change, feature, expected):
     values = [json.dumps(example(n)).encode() for n in range(9)]
     values[4] = json.dumps({**example(4), **change}).encode()
     found = decoding("json")(values)
@@ -110,14 +110,14 @@ def test_what_does_not_fit_is_told_apart_and_says_which_feature(change, feature,
 
 
 @pytest.mark.parametrize("value", [b"", b"[]", b"3", b"{", b"\xff", b"{}", b"[" * 100_000, b"null"])
-def test_what_is_no_json_of_an_example_is_told_apart(value):
+def test_what_is_no_json_of_an_example_is_distinguished(value):
     good = json.dumps(example(0)).encode()
     found = decoding("json")([good, value, good])
     assert [one.row for one in found.undecodable] == [1]
     assert found.rows.tolist() == [0, 2]
 
 
-def test_what_is_no_avro_is_told_apart():
+def test_what_is_no_avro_is_distinguished():
     good = avro(example(0))
     for value in (b"", good[:-1], good + b"x", b"\xff" * 30):
         found = decoding("avro", schema=SCHEMA)([good, value])

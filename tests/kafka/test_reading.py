@@ -30,7 +30,7 @@ def test_what_is_read_at_once_fits_and_grows_by_steps(batch_size, size):
         assert rows >= min(2048, batch_size) or batch_size == 300
 
 
-def test_only_a_group_is_told_to_kafka():
+def test_only_a_group_is_reported_to_kafka():
     assert "group.id" not in reading().settings
     assert reading(group="g").settings["group.id"] == "g"
     assert reading(memory=64 << 20).settings["queued.max.messages.kbytes"] == 32 << 10

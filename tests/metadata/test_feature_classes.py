@@ -81,7 +81,7 @@ HIDING_PLACES = {
 
 
 @pytest.mark.parametrize("place", HIDING_PLACES)
-def test_a_class_that_nobody_registered_is_refused(place, tmp_path):
+def test_an_unregistered_class_is_refused(place, tmp_path):
     (tmp_path / "features.json").write_text(json.dumps(HIDING_PLACES[place]))
     with pytest.raises(UnregisteredFeatureError, match="register_feature") as raised:
         read_features(tmp_path)
@@ -121,7 +121,7 @@ class Registered(tfds.features.Tensor):
         return {"type": "rgb"}
 
 
-def test_a_registered_class_is_taken(tmp_path, monkeypatch):
+def test_a_registered_class_is_accepted(tmp_path, monkeypatch):
     monkeypatch.setattr(feature_classes, "_registered", set())
     tfds.features.FeaturesDict({"a": Registered()}).save_config(tmp_path)
     with pytest.raises(UnregisteredFeatureError):

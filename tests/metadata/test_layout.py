@@ -42,7 +42,7 @@ def test_a_missing_directory_holds_nothing(tmp_path):
     assert list(layout.prepared_versions(tmp_path / "none")) == []
 
 
-def test_remote_directories_are_told_from_local_ones(tmp_path):
+def test_remote_directories_are_distinguished_from_local_ones(tmp_path):
     assert addresses.is_remote("gs://bucket/data")
     assert not addresses.is_remote(tmp_path)
     assert addresses.as_path("gs://bucket/data").name == "data"

@@ -523,7 +523,7 @@ def test_metadata_are_verified(own_store, cache):
     assert not list(cache.rglob(attachments.FILE_NAME))
 
 
-def test_too_little_room_is_told_at_once(store, cache):
+def test_too_little_room_is_reported_at_once(store, cache):
     with pytest.raises(InvalidOptionError, match=r"A shard of .* has 15(.|\n)*cache_bytes=16"):
         my_datasets.attach("released", store, cache, cache_bytes="100K")
     with pytest.raises(InvalidOptionError, match=r"10 shards(.|\n)*interleave_cycle_length"):
@@ -571,7 +571,7 @@ def test_other_formats_are_not_streamed(tmp_path, cache):
         my_datasets.attach("released", tmp_path / "store", cache)
 
 
-def test_what_cannot_be_done_is_told(store, cache):
+def test_what_cannot_be_done_is_reported(store, cache):
     attached = my_datasets.attach("released", store, cache)
     with pytest.raises(InvalidOptionError, match="cannot be mixed"):
         my_datasets.mix([attached, attached])

@@ -74,7 +74,7 @@ def test_nothing_is_downloaded_unasked(store, here):
     my_datasets.load("released:1.0.0", store=store, data_dir=here, download=False)
 
 
-def test_what_was_withdrawn_is_told_also_if_it_is_here(store, here):
+def test_what_was_withdrawn_is_reported_also_if_it_is_here(store, here):
     my_datasets.load("released:1.1.0", store=store, data_dir=here)
     ledger = CatalogClient(RetryingStore(open_store(store)))
     admin.yank(ledger, "released:1.1.0", "labels are wrong")

@@ -266,7 +266,9 @@ for batch in batches:
 
 @pytest.mark.integration
 @pytest.mark.parametrize("kind", ["request", "plan", "source"])
-def test_processes_of_other_machines_are_told_where_shards_come_from(store, tmp_path, kind, root):
+def test_processes_of_other_machines_are_reported_where_shards_come_from(
+    store, tmp_path, kind, root
+):
     """Workers of a tf.data service, and of others who send plans: they see the cache's folder."""
     attached = my_datasets.attach("released", store, tmp_path / "cache")
     plan = my_datasets.plan(attached, split="test", batch_size=4)

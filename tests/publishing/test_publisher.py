@@ -173,7 +173,7 @@ def test_what_is_not_fit_is_refused(store, built, tmp_path):
 
 
 @pytest.mark.parametrize("dry_run", [False, True])
-def test_what_is_damaged_is_told_and_comes_to_no_store(store, built, tmp_path, dry_run):
+def test_what_is_damaged_is_reported_and_comes_to_no_store(store, built, tmp_path, dry_run):
     version = tmp_path / "released" / "1.0.0"
     shutil.copytree(built(), version)
     shard = next(version.glob("*train*-00002-of-?????"))

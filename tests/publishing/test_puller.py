@@ -224,7 +224,7 @@ def test_connections_that_drop(directory, tmp_path, built, impatient):
     assert store.came == done.downloaded  # nothing came twice
 
 
-def test_it_goes_on_where_it_was(directory, tmp_path, built, impatient):
+def test_it_resumes_where_it_was(directory, tmp_path, built, impatient):
     cut = Cuts(directory, after=20_000, connections=12)
     with pytest.raises(StoreUnavailableError, match="no connection"):
         pull("released:1.0.0", cut, tmp_path, patience=impatient)

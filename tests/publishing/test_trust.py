@@ -123,7 +123,7 @@ def run(*arguments, **environment):
 
 
 @pytest.mark.parametrize("is_garbage", [False, True])
-def test_signatures_that_nobody_checks_are_told(store, tmp_path, caplog, is_garbage):
+def test_signatures_that_nobody_checks_are_reported(store, tmp_path, caplog, is_garbage):
     if is_garbage:
         whole = json.loads(index_of(store).read_bytes())
         whole["signatures"][0]["value"] = "garbage"
@@ -134,7 +134,7 @@ def test_signatures_that_nobody_checks_are_told(store, tmp_path, caplog, is_garb
     assert ("(malformed)" in caplog.text) is is_garbage
 
 
-def test_signatures_that_are_gone_are_told(store, tmp_path, caplog):
+def test_signatures_that_are_gone_are_reported(store, tmp_path, caplog):
     pull("released", store, tmp_path / "here")
     rewritten(index_of(store))
     caplog.clear()
@@ -168,7 +168,7 @@ def test_a_store_that_required_signatures_cannot_stop_to_unnoticed(
         pull("released", store, tmp_path / "here", memory=other)
 
 
-def test_nothing_is_told_of_a_store_that_nobody_signs(tmp_path, built, caplog):
+def test_nothing_is_reported_of_a_store_that_nobody_signs(tmp_path, built, caplog):
     publish(str(built()), tmp_path / "store")
     pull("released", tmp_path / "store", tmp_path / "here")
     assert not caplog.records

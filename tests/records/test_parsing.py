@@ -122,7 +122,7 @@ def test_numbers_that_are_not_packed_and_keys_given_twice():
     assert found == {"n": [[9], [9]], "f": [[0.5], [0.5]]}
 
 
-def test_a_key_of_two_kinds_is_told():
+def test_a_key_of_two_kinds_is_reported():
     rows = [record({"a": [1]}, {"a": "int64_list"}), record({"a": [1.0]}, {"a": "float_list"})]
     with pytest.raises(UnreadableRecordError, match="another kind") as caught:
         parsed(rows, ["a"])

@@ -105,7 +105,7 @@ def replaced(path):
         (lambda path: path.write_bytes(b""), "not that of this shard|it has 0 records"),
     ],
 )
-def test_a_damaged_shard_is_told(tmp_path, monkeypatch, with_index, short, change, said):
+def test_a_damaged_shard_is_reported(tmp_path, monkeypatch, with_index, short, change, said):
     monkeypatch.setattr(random_access, "_SHORT", short)
     shards = written(tmp_path, TEXTS, with_index=with_index)
     change(shards[4].path)

@@ -154,7 +154,7 @@ def test_an_old_index_is_made_anew_in_its_place(golden):
     assert {path.name: path.read_bytes() for path in golden.iterdir()} == before
 
 
-def test_examples_of_a_version_with_old_names_are_told_apart_by_their_keys(golden, tmp_path):
+def test_examples_of_a_version_with_old_names_are_distinguished_by_their_keys(golden, tmp_path):
     class Changed(Golden, skip_registration=True):
         name = "golden"
 

@@ -153,7 +153,7 @@ def test_a_size_that_is_a_lie_is_found(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["zip", "stored.zip"])
-def test_a_damaged_file_is_told_and_the_others_are_read(tmp_path, kind):
+def test_a_damaged_file_is_reported_and_the_others_are_read(tmp_path, kind):
     path = pack(tmp_path / f"some.{kind}", {"a": b"first " * 100, "b": b"second"})
     data = bytearray(path.read_bytes())
     data[40] ^= 0xFF
@@ -163,7 +163,7 @@ def test_a_damaged_file_is_told_and_the_others_are_read(tmp_path, kind):
     assert "is damaged" in str(misfits["a"].__cause__)
 
 
-def test_what_is_no_archive_is_told(tmp_path):
+def test_what_is_no_archive_is_reported(tmp_path):
     for name in ("a.zip", "a.tar", "a.tar.gz", "a.tar.bz2", "a.tar.xz"):
         (tmp_path / name).write_bytes(b"<html>not found</html>" * 100)
         with pytest.raises(SourceError, match="cannot be read as an archive"):

@@ -131,7 +131,7 @@ def test_rows_that_cannot_be_read_are_errors_or_set_aside(tmp_path):
     assert [(entry["key"], entry["feature"]) for entry in entries] == [("200", "x"), ("201", "")]
 
 
-def test_a_builder_without_generator_and_source_is_told_so(tmp_path):
+def test_a_builder_without_generator_and_source_is_reported_so(tmp_path):
     class Nothing(my_datasets.Builder, skip_registration=True):
         VERSION = tfds.core.Version("1.0.0")
         name = "nothing"

@@ -78,7 +78,7 @@ def test_an_empty_result_has_columns(sqlite):
         assert source.schema.names == ["id", "n"]
 
 
-def test_a_value_of_another_type_is_told(sqlite, monkeypatch):
+def test_a_value_of_another_type_is_reported(sqlite, monkeypatch):
     monkeypatch.setattr(databases, "_SAMPLE", 10)
     with sqlite3.connect(sqlite) as connection:
         connection.execute("INSERT INTO rows VALUES ('bad', 1000, 'heavy', x'00')")

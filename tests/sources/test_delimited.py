@@ -134,7 +134,7 @@ def test_what_is_open_is_not_taken_for_the_file_in_its_place(tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("smallest", [0, 1 << 30])
-def test_a_compressed_file_that_is_damaged_is_told(compressed, monkeypatch, smallest):
+def test_a_compressed_file_that_is_damaged_is_reported(compressed, monkeypatch, smallest):
     monkeypatch.setattr(seekable, "SMALLEST", smallest)
     data = compressed.read_bytes()
     for damaged in (data[:-1000], data[:-6] + b"\0\1\2\3" + data[-2:]):
@@ -164,7 +164,7 @@ def test_types_are_guessed_and_stored_as_tfds_can(tmp_path):
 
 
 @pytest.mark.parametrize("piece", [20, 1 << 20])
-def test_rows_that_cannot_be_read_are_told_one_by_one(tmp_path, monkeypatch, piece):
+def test_rows_that_cannot_be_read_are_reported_one_by_one(tmp_path, monkeypatch, piece):
     path = tmp_path / "file.csv"
     path.write_bytes(b"id,x\n1,1.5\n2,oops\n\n3,2.5\n4\n5,3.5,9\n\xff,4.5\n6,5.5\n")
     monkeypatch.setattr(text_rows, "PIECE", piece)

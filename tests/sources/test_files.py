@@ -38,13 +38,13 @@ def test_tables_of_an_object_store(bucket, where, keys):
     assert list(rows) == keys
 
 
-def test_what_is_not_in_the_store_is_told(bucket):
+def test_what_is_not_in_the_store_is_reported(bucket):
     for where in ("/c", "/*.csv", "/a/z.csv"):
         with pytest.raises(SourceError, match="There is no file to read"):
             files(bucket + where)
 
 
-def test_an_unknown_kind_of_store_is_told():
+def test_an_unknown_kind_of_store_is_reported():
     with pytest.raises(SourceError, match="nosuch://x/y cannot be read here"):
         files("nosuch://x/y")
 

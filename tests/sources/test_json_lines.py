@@ -37,7 +37,7 @@ def test_objects_are_those_that_were_written(tmp_path_factory, objects, piece):
     assert rows == dict(enumerate(objects))
 
 
-def test_lines_that_cannot_be_read_are_told_one_by_one(tmp_path, monkeypatch):
+def test_lines_that_cannot_be_read_are_reported_one_by_one(tmp_path, monkeypatch):
     monkeypatch.setattr(text_formats, "_SAMPLE", 10)
     path = tmp_path / "file.jsonl"
     lines = ['{"a": 1, "b": "x"}', '{"a": "no", "b": "x"}', "[1]", '{"a": 2}', '{"a": 3, "c": 1}',
@@ -96,7 +96,7 @@ def test_lines_are_those_that_were_written(tmp_path_factory, texts, piece, endin
     assert [row["text"] for row in rows.values()] == [text for text in expected if text]
 
 
-def test_a_line_in_another_encoding_is_told(tmp_path):
+def test_a_line_in_another_encoding_is_reported(tmp_path):
     path = tmp_path / "file.txt"
     path.write_bytes("one\ncafé\nthree\n".encode("latin-1"))
     rows, misfits = rows_of(sources.text_lines(path, column="line"))

@@ -87,7 +87,7 @@ def test_strata_have_their_shares_to_a_row():
             assert abs(of_it.count(name) - share * len(of_it)) <= 1
 
 
-def test_a_class_that_is_new_after_the_split_was_computed_is_told(tmp_path):
+def test_a_class_that_is_new_after_the_split_was_computed_is_reported(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("label\na\nb\na\nb\n")
     split = sources.csv(path).split({"train": 0.5, "test": 0.5}, stratify="label")

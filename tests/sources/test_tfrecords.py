@@ -67,7 +67,7 @@ def test_columns_are_chosen_with_their_types(tmp_path):
         sources.tfrecords(tmp_path, columns=columns, key="z")
 
 
-def test_what_does_not_fit_is_told_apart(tmp_path):
+def test_what_does_not_fit_is_distinguished(tmp_path):
     odd = [{"n": [300]}, {"n": [1, 2]}, {"n": [0.5]}, {}, {"n": [7]}]
     path = write(tmp_path / "r", odd)
     rows, misfits = rows_of(sources.tfrecords(path, columns={"n": pa.int8()}))

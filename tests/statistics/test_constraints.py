@@ -106,7 +106,7 @@ def test_an_expression_that_is_none_is_refused_at_once():
         Constraint(regex="(")
 
 
-def test_a_build_goes_on_once_the_values_are_mended(tmp_path, monkeypatch):
+def test_a_build_resumes_once_the_values_are_mended(tmp_path, monkeypatch):
     with pytest.raises(ConstraintError):
         of({"amount": Constraint(maximum=42)}, tmp_path)
     monkeypatch.setattr(rows, "row", lambda i, real=rows.row: {**real(i), "amount": np.float32(1)})

@@ -66,7 +66,7 @@ def test_labels_and_what_is_missing():
     assert (found.statistic, found.before, found.after) == ("missing", "0.0%", "16.7%")
 
 
-def test_of_many_texts_only_what_is_known_of_their_shares_is_told():
+def test_of_many_texts_only_what_is_known_of_their_shares_is_reported():
     def words(seed, often=0):
         drawn = np.random.default_rng(seed).integers(0, 400, 4000)
         return ["frequent"] * often + [f"word {number:03}" for number in drawn]

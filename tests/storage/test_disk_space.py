@@ -6,7 +6,7 @@ from my_datasets.errors import DataDirNotWritableError, DiskFullError, InvalidRe
 from my_datasets.storage import disk_space
 
 
-def test_a_full_disk_is_told_with_the_room_left(tmp_path):
+def test_a_full_disk_is_reported_with_the_room_left(tmp_path):
     with (
         pytest.raises(DiskFullError, match="The disk is full"),
         disk_space.explained(tmp_path / "x"),
@@ -14,13 +14,13 @@ def test_a_full_disk_is_told_with_the_room_left(tmp_path):
         raise OSError(errno.ENOSPC, "No space left on device", str(tmp_path / "x"))
 
 
-def test_a_full_disk_elsewhere_is_told_as_elsewhere(tmp_path):
+def test_a_full_disk_elsewhere_is_reported_as_elsewhere(tmp_path):
     with pytest.raises(DiskFullError, match="/tmp/elsewhere could not be"):  # noqa: SIM117
         with disk_space.explained(tmp_path):
             raise OSError(errno.ENOSPC, "No space left on device", "/tmp/elsewhere")
 
 
-def test_tfds_own_check_of_the_disk_is_told_alike(tmp_path):
+def test_tfds_own_check_of_the_disk_is_reported_alike(tmp_path):
     with pytest.raises(DiskFullError), disk_space.explained(tmp_path):
         raise OSError("Not enough disk space. Needed: 1 TiB")
 

@@ -41,7 +41,7 @@ def test_what_is_allowed_is_not_everything():
 
 
 @pytest.mark.parametrize(("total", "share"), [(10_000, 0.2), (1_000_000, 0.5), (300, 0.9)])
-def test_of_a_thousand_million_good_versions_one_is_told_to_be_wrong(total, share):
+def test_of_a_thousand_million_good_versions_one_is_reported(total, share):
     low, high = split_checks.allowed(total, share)
     least = math.log(1e-9 / 2)  # on each side
     for inside, outside in ((low, low - 1), (high, high + 1)):

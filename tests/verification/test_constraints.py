@@ -32,7 +32,7 @@ def test_data_that_are_as_declared_are_good(version):
         ("label", {"all_labels": True}, "all_labels; train has no eel"),
     ],
 )
-def test_others_are_told(version, tmp_path, feature, said, found):
+def test_others_are_reported(version, tmp_path, feature, said, found):
     copy = tmp_path / version.parent.name / version.name
     shutil.copytree(version, copy)
     manifest = Manifest.read(copy)
@@ -44,7 +44,7 @@ def test_others_are_told(version, tmp_path, feature, said, found):
     assert found in issue.found
 
 
-def test_numbers_that_the_type_does_not_hold_are_told(tmp_path):
+def test_numbers_that_the_type_does_not_hold_are_reported(tmp_path):
     """As TFDS reads them without a word: int8 = 300, and a class beyond the last."""
     theirs = rows.ByTfds(data_dir=tmp_path)
     theirs.download_and_prepare()

@@ -44,7 +44,7 @@ class Declared(Second, skip_registration=True):
 
 
 @pytest.mark.parametrize(("cls", "severity"), [(Second, "warning"), (Declared, "error")])
-def test_it_is_told(tmp_path, cls, severity):
+def test_it_is_reported(tmp_path, cls, severity):
     first, second = build(First, tmp_path), build(cls, tmp_path)
     assert verify(first, level=Level.FAST).issues == ()
     (issue,) = verify(second, level=Level.FAST).issues

@@ -248,7 +248,7 @@ def test_what_is_said_against_a_damaged_index_mends_it(version, damage):
     assert not verify(version).issues
 
 
-def test_keys_that_nobody_recorded_are_found(version):
+def test_unrecorded_keys_are_found(version):
     made = Manifest.read(version)
     path = index.keys_path(version / SHARD)
     files = {name: one for name, one in made.files.items() if name != path.name}

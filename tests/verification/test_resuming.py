@@ -141,7 +141,7 @@ def test_a_killed_run(version, cache, tmp_path, sent, workers, monkeypatch):
     assert report.digest == Manifest.read(version).content.digest
 
 
-def test_what_was_wrong_is_told_again(version, cache):
+def test_what_was_wrong_is_reported_again(version, cache):
     shard = version / sorted(shards_of(version))[0]
     data = bytearray(shard.read_bytes())
     data[100] ^= 1

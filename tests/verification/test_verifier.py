@@ -463,7 +463,7 @@ def test_a_forged_manifest_is_found_by_the_digest(version):
     assert report.digest is None
 
 
-def test_other_order_is_told_from_other_examples(version):
+def test_other_order_is_distinguished_from_other_examples(version):
     path = version / TRAIN[0]
     offsets = [int(at) for at in index.scan(path)]
     data = path.read_bytes()
@@ -534,7 +534,7 @@ def test_a_version_of_tfds_is_adopted(tmp_path):
         adopt(path)
 
 
-def test_examples_in_two_splits_are_told(version):
+def test_examples_in_two_splits_are_reported(version):
     shutil.copy(version / TRAIN[0], version / TEST[0])
     shutil.copy(index.path_of(version / TRAIN[0]), index.path_of(version / TEST[0]))
     without_manifest(version)
@@ -624,7 +624,7 @@ class Copies(Odd, skip_registration=True):
             yield i, self.example(i)
 
 
-def test_examples_that_are_more_than_once_in_a_split_are_told(tmp_path):
+def test_examples_that_are_more_than_once_in_a_split_are_reported(tmp_path):
     builder = Copies(data_dir=tmp_path)
     builder.download_and_prepare()
     report = verify(builder.data_dir, level=Level.DEEP)

@@ -141,7 +141,7 @@ def test_unshuffled_keys_of_two_kinds_are_refused(tmp_path, monkeypatch):
         build(beam_toys.Given, tmp_path, config=None)
 
 
-def test_duplicate_keys_of_units_are_told_with_both_places(tmp_path, small, steer):
+def test_duplicate_keys_of_units_are_reported_with_both_places(tmp_path, small, steer):
     steer(lambda unit, i: ("twice", toys.row(unit, i)) if (unit, i) in {(1, 7), (4, 9)} else None)
     with pytest.raises(errors.DuplicateKeyError) as caught:
         build(toys.InUnits, tmp_path, engine="beam")
@@ -151,7 +151,7 @@ def test_duplicate_keys_of_units_are_told_with_both_places(tmp_path, small, stee
     assert not (tmp_path / "toy_engine/1.0.0").exists()
 
 
-def test_duplicate_keys_of_a_collection_are_told_with_the_key(tmp_path, monkeypatch):
+def test_duplicate_keys_of_a_collection_are_reported_with_the_key(tmp_path, monkeypatch):
     monkeypatch.setattr(
         beam_toys.Given, "pairs", [("a", {"n": 1}), ("b", {"n": 2}), ("a", {"n": 3})]
     )
@@ -201,7 +201,7 @@ def test_a_split_without_examples_is_refused(tmp_path, monkeypatch, cls):
         build(cls, tmp_path, config=None, engine="beam")
 
 
-def test_an_error_of_a_generator_is_told_as_by_the_local_engine(tmp_path, steer):
+def test_an_error_of_a_generator_is_reported_as_by_the_local_engine(tmp_path, steer):
     steer(toys.failing_at(3))
     with pytest.raises(errors.UnitError, match=r"Unit: 3 .*\n.*RuntimeError: stop"):
         build(toys.InUnits, tmp_path, engine="beam")
@@ -256,7 +256,7 @@ def test_builds_of_one_process_do_not_mistake_each_others_units(reference, tmp_p
     assert [hashes(one) for one in inner] == [reference]
 
 
-def test_units_that_cannot_be_sent_to_workers_are_told(tmp_path, dask_in_process):
+def test_units_that_cannot_be_sent_to_workers_are_reported(tmp_path, dask_in_process):
     class OfGenerators(toys.InUnits, skip_registration=True):
         name = "toy_engine"
 

@@ -98,7 +98,7 @@ def test_what_was_finished_before_a_kill_is_not_done_again(reference, tmp_path, 
 
 
 @pytest.mark.parametrize("stage", ["sorting", "writing"])
-def test_a_later_stage_goes_on_where_it_failed(reference, tmp_path, small, monkeypatch, stage):
+def test_a_later_stage_resumes_where_it_failed(reference, tmp_path, small, monkeypatch, stage):
     kind = sorting.SortBucket if stage == "sorting" else writing.WriteShards
     original, done = kind.process, []
 
@@ -123,7 +123,7 @@ def test_a_later_stage_goes_on_where_it_failed(reference, tmp_path, small, monke
     assert whole < 40
 
 
-def test_a_full_disk_on_a_worker_is_told_as_one(tmp_path, monkeypatch):
+def test_a_full_disk_on_a_worker_is_reported_as_one(tmp_path, monkeypatch):
     """Beam passes on only the text of an error; the worker's file says which one it was."""
 
     def full(path, *_):
@@ -173,7 +173,7 @@ def _no_disk() -> None:
     raise OSError("no disk")
 
 
-def test_workers_that_never_answer_are_told(dask_cluster):
+def test_workers_that_never_answer_are_reported(dask_cluster):
     cluster = Cluster(dask_cluster.options)
     try:
         with pytest.raises(errors.BuildInterruptedError, match=r"tcp://.*OSError: no disk"):
@@ -182,7 +182,7 @@ def test_workers_that_never_answer_are_told(dask_cluster):
         cluster.close()
 
 
-def test_a_cluster_whose_workers_have_all_gone_is_told():
+def test_a_cluster_whose_workers_have_all_gone_is_reported():
     with distributed.LocalCluster(n_workers=1, processes=False, dashboard_address=None) as local:
         cluster = Cluster({"dask_client_address": local.scheduler_address})
         try:

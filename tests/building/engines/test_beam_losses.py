@@ -91,7 +91,7 @@ def test_whatever_is_lost_or_doubled_between_stages_is_noticed_or_mended(
         assert noticed == len(chosen)
 
 
-def test_a_lost_element_is_told_with_both_tallies(tmp_path, monkeypatch):
+def test_a_lost_element_is_reported_with_both_tallies(tmp_path, monkeypatch):
     losing = Losing(monkeypatch, execution.GroupingBuffer, 0)
     losing.number = 3
     with pytest.raises(errors.LostExamplesError, match="were lost or duplicated while they were"):

@@ -128,7 +128,7 @@ def test_workers_read_in_a_bucket_what_they_build_there(tmp_path, served, dask, 
     assert found == list(range(300))
 
 
-def test_workers_that_do_not_share_the_data_directory_are_told(tmp_path, dask):
+def test_workers_that_do_not_share_the_data_directory_are_reported(tmp_path, dask):
     with pytest.raises(errors.BuildInterruptedError, match="A worker does not see "):
         build(Slow, tmp_path / "data", beam_options=dask)
 

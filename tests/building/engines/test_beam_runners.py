@@ -175,7 +175,7 @@ def test_job_servers_give_the_same_bytes(reference, tmp_path, name, cls):
         ({"runner": "dataflow"}, r"pip install 'apache-beam\[gcp\]'"),
     ],
 )
-def test_options_that_cannot_work_are_told_at_once(tmp_path, options, said):
+def test_options_that_cannot_work_are_reported_at_once(tmp_path, options, said):
     with pytest.raises(errors.InvalidOptionError, match=said):
         build(toys.InUnits, tmp_path, beam_options=options)
     assert not list(tmp_path.glob("*/1.0.0"))
@@ -213,7 +213,7 @@ def test_options_of_dataflow_are_complete_before_anything_is_sent(
         ({"spark_master_url": "spark://127.0.0.1:1"}, "where a Spark master should answer"),
     ],
 )
-def test_addresses_where_nobody_answers_are_told_within_seconds(options, said):
+def test_addresses_where_nobody_answers_are_reported_within_seconds(options, said):
     submission = Submission({"runner": "portable", "job_endpoint": "127.0.0.1:1"})
     submission.options = options
     begin = time.monotonic()
@@ -222,7 +222,7 @@ def test_addresses_where_nobody_answers_are_told_within_seconds(options, said):
     assert time.monotonic() - begin < 60  # gRPC itself would wait for minutes
 
 
-def test_what_a_runner_in_java_says_is_told_without_its_frames(tmp_path):
+def test_what_a_runner_in_java_says_is_reported_without_its_frames(tmp_path):
     frames = "\tat org.apache.Some$.run(Some.scala:80)\n" * 30
     said = f"java.io.IOException: No disk\n{frames}Caused by: it\n{frames}  call(one)\n"
     error = build_files.BuildFiles(SharedDirectory(tmp_path)).failure("sorting", RuntimeError(said))
@@ -304,7 +304,7 @@ def test_a_command_of_workers_that_is_none_is_refused(tmp_path):
         preflight.check(Submission(options), None, None)
 
 
-def test_a_scheduler_that_is_not_there_is_told_within_seconds(tmp_path, monkeypatch):
+def test_a_scheduler_that_is_not_there_is_reported_within_seconds(tmp_path, monkeypatch):
     from my_datasets.building.engines.beam import dask_runner
 
     monkeypatch.setattr(dask_runner, "_TIMEOUT", 2)
@@ -323,7 +323,7 @@ def test_a_scheduler_that_is_not_there_is_told_within_seconds(tmp_path, monkeypa
         ({"modules": ("reads_a_file",)}, "cannot import reads_a_file: FileNotFoundError: .*words"),
     ],
 )
-def test_what_a_worker_lacks_is_told(tmp_path, monkeypatch, changed, said):
+def test_what_a_worker_lacks_is_reported(tmp_path, monkeypatch, changed, said):
     (tmp_path / "reads_a_file.py").write_text("open('/nonexistent/words')\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     wanted = workers.WorkerEnvironment(**{"place": SharedDirectory(tmp_path), **changed})
@@ -332,7 +332,7 @@ def test_what_a_worker_lacks_is_told(tmp_path, monkeypatch, changed, said):
     assert workers.WorkerEnvironment(SharedDirectory(tmp_path), ("json",)).check()
 
 
-def test_workers_without_the_builder_are_told_before_anything_is_generated(
+def test_workers_without_the_builder_are_reported_before_anything_is_generated(
     tmp_path, dask_cluster, monkeypatch
 ):
     """The builder's module is one that only this process has."""
@@ -400,7 +400,7 @@ def test_findings_that_are_lost_are_made_again(tmp_path, dask_in_process, monkey
     assert hashes(on_beam) == hashes(build(toys.InUnits, tmp_path / "local", workers=1))
 
 
-def test_a_pool_of_workers_listens_where_it_is_told_to(worker_pool):
+def test_a_pool_of_workers_listens_where_it_is_reported_to(worker_pool):
     port = int(worker_pool.rpartition(":")[2])
     listening = {
         line.split()[1]

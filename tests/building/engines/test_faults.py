@@ -20,7 +20,7 @@ from tests.waiting import until
 pytestmark = pytest.mark.faults
 
 
-def test_a_killed_build_goes_on_where_it_was(reference, tmp_path, steer, monkeypatch, caplog):
+def test_a_killed_build_resumes_where_it_was(reference, tmp_path, steer, monkeypatch, caplog):
     marker = tmp_path / "killed"
     steer(partial(toys.stop_here, file=marker, how="kill"))
 

@@ -104,7 +104,7 @@ def test_few_open_files_are_enough(reference, tmp_path):
     assert hashes(tmp_path / "toy_engine/1.0.0") == reference
 
 
-def test_progress_is_told(tmp_path):
+def test_progress_is_reported(tmp_path):
     told = []
     build(toys.InUnits, tmp_path, workers=2, report=lambda p: told.append((p.stage, str(p))))
     assert next(stage for stage, _ in told) == "generating"

@@ -139,7 +139,7 @@ def test_what_is_handed_over_comes_to_the_version(place, tmp_path):
         assert place.sizes("shards") == {"one": 1, "two": 2}
 
 
-def test_a_file_in_a_bucket_that_is_shorter_than_it_was_made_is_told(s3_bucket):
+def test_a_file_in_a_bucket_that_is_shorter_than_it_was_made_is_reported(s3_bucket):
     place = BucketWorkspace(s3_bucket, "short/w", "short/v")
     put(place, "runs/one.run", b"12345")
     with (

@@ -133,7 +133,7 @@ def test_it_is_what_runners_start_if_nothing_else_is_said():
 
 
 @pytest.mark.parametrize("given", ["/opt/boot", "[1]", "3"])
-def test_a_configuration_that_is_none_is_told(given):
+def test_a_configuration_that_is_none_is_reported(given):
     with pytest.raises(errors.InvalidOptionError, match="Expected a JSON object"):
         worker_process.configured({"environment_config": given})
 

@@ -36,7 +36,7 @@ def test_a_call_is_answered_by_whoever_registered(monkeypatch):
     assert sorted(asked) == [(b"request", 0), (b"request", 1), (b"request", 2)]
 
 
-def test_nobody_else_touches_what_is_protected(root):
+def test_only_these_modules_use_protected_names(root):
     package = root / "my_datasets/input_pipeline/service"
     for source in sorted(package.glob("*.py")):
         names = {

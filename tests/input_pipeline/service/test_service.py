@@ -47,7 +47,7 @@ def test_values_are_those_made_here(cluster, rows_dir, monkeypatch, augmented, b
     assert ("here" in there.stats().workers) is by_trainer
 
 
-def test_it_goes_on_from_a_position(cluster, rows_dir, tmp_path):
+def test_it_resumes_from_a_position(cluster, rows_dir, tmp_path):
     options = {**IMAGES, "epochs": 3, "data_dir": rows_dir, "service": cluster.url}
     whole = my_datasets.pipeline("served_rows", **options)
     wanted = ids_of(whole)
@@ -193,7 +193,7 @@ def test_a_service_that_does_nothing_is_an_error_within_the_deadline(rows_dir, t
     assert float(done.stdout.split("waited ")[1]) >= 2
 
 
-def test_an_error_in_a_worker_is_told(cluster, tmp_path, rows_dir):
+def test_an_error_in_a_worker_is_reported(cluster, tmp_path, rows_dir):
     import shutil
 
     copy = tmp_path / "served_rows/1.0.0"

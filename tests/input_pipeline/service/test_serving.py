@@ -56,7 +56,7 @@ def test_a_server_that_died_is_there_again_at_its_place(cluster):
     assert worker.told["url"] == before["url"]
 
 
-def test_they_end_when_they_are_told(tmp_path):
+def test_they_end_on_request(tmp_path):
     dispatcher = Process("dispatcher", "--port=0").ready()
     worker = Process("worker", f"--dispatcher={dispatcher.told['address']}", "--supervise").ready()
     assert worker.end() == 0
@@ -93,7 +93,7 @@ def test_what_serve_refuses(tmp_path):
         assert said in str(result.exception)
 
 
-def test_a_port_that_is_taken_is_an_error(cluster):
+def test_a_port_in_use_is_an_error(cluster):
     """TensorFlow's own server would share it."""
     port = cluster.url.rpartition(":")[2]
     result = CliRunner().invoke(cli, ["serve", "dispatcher", f"--port={port}"])
@@ -135,7 +135,7 @@ def test_a_supervisor_ends_its_process(tmp_path):
     assert not thread.is_alive()
 
 
-def test_a_worker_that_is_none_of_ours_is_told(rows_dir):
+def test_a_worker_of_another_release_is_reported(rows_dir):
     import tensorflow as tf
 
     service = tf.data.experimental.service
