@@ -84,7 +84,7 @@ def measured(what: str, version: Path, store: str, scratch: Path) -> float:
     from my_datasets.publishing.publisher import publish
     from my_datasets.publishing.puller import pull
     from my_datasets.publishing.transfer import TransferProgress
-    from my_datasets.storage.store import open_store
+    from my_datasets.storage.backends import open_store
 
     where = open_store(store)  # which imports what it needs
     begin = time.perf_counter()

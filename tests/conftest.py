@@ -12,7 +12,7 @@ import pytest
 from xdist.scheduler import LoadScopeScheduling
 
 from my_datasets.cli.main import search_garbage_rarely
-from my_datasets.storage.store import open_store
+from my_datasets.storage.backends import open_store
 from tests import programs, servers
 
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"

@@ -17,7 +17,7 @@ from my_datasets.cli.options import LocalPath, PathOrAddress
 from my_datasets.errors import DataDirError, InvalidOptionError, MyDatasetsError
 from my_datasets.kafka.decoder import Quarantine
 from my_datasets.storage import addresses
-from my_datasets.storage.store import open_store
+from my_datasets.storage.backends import open_store
 
 ELSEWHERE = ["s3://bucket/x", "gs://bucket/x", "https://host.invalid/x", "hf://datasets/x/y"]
 # `pathlib` takes a slash out; what it leaves was meant as an address all the same.

@@ -40,9 +40,10 @@ from my_datasets.metadata.content import ShardContent
 from my_datasets.metadata.layout import DEFAULT_CONFIG, METADATA_FILES
 from my_datasets.metadata.manifest import Manifest
 from my_datasets.storage import disk_space, regular_files
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.lease import Lease, hold
 from my_datasets.storage.retry import RetryingStore, compare_and_swap, put
-from my_datasets.storage.store import MARK, StoredFile, open_store
+from my_datasets.storage.store import MARK, StoredFile
 from my_datasets.storage.user_folders import cache_folder
 
 if TYPE_CHECKING:

@@ -46,10 +46,11 @@ from my_datasets.publishing.model.store_layout import Index, Release, ReleaseSta
 from my_datasets.records import shard_reader, tfrecord
 from my_datasets.records.shard_reader import DamagedError
 from my_datasets.storage import regular_files
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.retry import RetryingStore
-from my_datasets.storage.store import Store, open_store
+from my_datasets.storage.store import Store
 
 _AT_ONCE = 16
 # Shards up to this size are verified, and downloaded for that if signatures are required.

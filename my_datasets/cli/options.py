@@ -297,8 +297,8 @@ def catalog_client(
 ) -> "CatalogClient":
     """Returns the client for a store's catalog."""
     from my_datasets.publishing.catalog_client import CatalogClient
+    from my_datasets.storage.backends import open_store
     from my_datasets.storage.retry import RetryingStore
-    from my_datasets.storage.store import open_store
 
     by = signer(sign_key)
     return CatalogClient(RetryingStore(open_store(store)), keys=trusted_keys, signer=by)

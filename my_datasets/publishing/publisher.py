@@ -28,9 +28,10 @@ from my_datasets.publishing.transfer import TransferProgress, fetch
 from my_datasets.publishing.upload import Outcome, Published, ReleaseUpload
 from my_datasets.resolving import resolver
 from my_datasets.resolving.resolver import Reference
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
-from my_datasets.storage.store import Store, open_store, read_only
+from my_datasets.storage.store import Store, read_only
 from my_datasets.verification.verifier import Level, verify
 
 _AT_ONCE = 8

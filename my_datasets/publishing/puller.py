@@ -35,10 +35,11 @@ from my_datasets.resolving.resolver import (
     root_of,
 )
 from my_datasets.storage import addresses
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.disk_space import explained
 from my_datasets.storage.regular_files import write_whole
 from my_datasets.storage.retry import RetryPolicy
-from my_datasets.storage.store import Store, open_store
+from my_datasets.storage.store import Store
 
 _AT_ONCE = 8
 

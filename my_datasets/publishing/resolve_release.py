@@ -31,8 +31,9 @@ from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.model.store_layout import Index, Release, ReleaseState
 from my_datasets.publishing.transfer import fetch
 from my_datasets.resolving.resolver import Request
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
-from my_datasets.storage.store import Store, open_store
+from my_datasets.storage.store import Store
 
 _SHOWN = 10
 

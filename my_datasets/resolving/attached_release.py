@@ -69,9 +69,9 @@ class AttachedRelease:
         self._store: PerProcess[RetryingStore] = PerProcess()
         # These load `requests`, which nobody needs whose shards are here. They are loaded at once,
         # as a process may be forked while one of its threads imports.
-        from my_datasets.storage import retry, store
+        from my_datasets.storage import backends, retry
 
-        self._open_store = lambda: retry.RetryingStore(store.open_store(found.store))
+        self._open_store = lambda: retry.RetryingStore(backends.open_store(found.store))
 
     def __reduce__(self) -> tuple[type["AttachedRelease"], tuple[Path, Attachment]]:
         return type(self), (self._dir, self._attachment)

@@ -112,3 +112,10 @@ def as_path(directory: str | os.PathLike[str]) -> Path:
 
         return cast(Path, epath.Path(directory))
     return local_path(directory, "The directory")
+
+
+def parts_without_secrets(address: str) -> str:
+    """Returns an address without credentials (the part before an `@`) and without a query."""
+    scheme, separator, rest = address.partition("://")
+    authority, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{authority.rpartition('@')[2]}{slash}{path.partition('?')[0]}"

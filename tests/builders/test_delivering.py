@@ -28,7 +28,7 @@ from my_datasets.building.options import BuildOptions
 from my_datasets.cli.main import cli
 from my_datasets.metadata.layout import METADATA_FILES
 from my_datasets.storage import lease, store
-from my_datasets.storage.store import open_store
+from my_datasets.storage.backends import open_store
 from tests.building.engines import toys
 from tests.building.engines.builds import THREE_SHARDS, kill
 from tests.building.engines.builds import build as build_here

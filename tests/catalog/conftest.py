@@ -7,8 +7,8 @@ import pytest
 from my_datasets.publishing.admin import yank
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model.rollback_state import RollbackState
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.retry import RetryingStore
-from my_datasets.storage.store import open_store
 from tests.catalog import made
 
 

@@ -12,13 +12,13 @@ from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record, store_layout
 from my_datasets.publishing.model.record import Record
 from my_datasets.publishing.model.store_layout import ReleaseState
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.retry import RetryingStore
-from my_datasets.storage.store import open_store
 from tests.publishing import made
 
 _WORK = """
 import sys
-from my_datasets.storage.store import open_store
+from my_datasets.storage.backends import open_store
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 store = open_store(sys.argv[2])

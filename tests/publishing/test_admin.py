@@ -24,8 +24,8 @@ from my_datasets.publishing.model.store_layout import ReleaseState
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 from my_datasets.resolving.lock import Lock, Locked
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.retry import RetryingStore
-from my_datasets.storage.store import open_store
 from tests.publishing import made
 from tests.publishing.web import serving
 

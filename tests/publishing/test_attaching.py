@@ -37,8 +37,8 @@ from my_datasets.publishing.publisher import publish
 from my_datasets.records import attachments
 from my_datasets.records.attachments import Attachment
 from my_datasets.resolving.lock import Lock, Locked
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.retry import RetryingStore
-from my_datasets.storage.store import open_store
 from my_datasets.storage.user_folders import state_folder
 from tests.publishing import made
 from tests.publishing.test_signing import keygen
@@ -434,7 +434,7 @@ import sys
 import my_datasets
 attached = my_datasets.attach("released", sys.argv[1], sys.argv[2])
 records = my_datasets.source(attached).records
-records.fetch.ahead(path for path, _ in records.runs())
+records.fetch.prefetch(path for path, _ in records.runs())
 sys.stdin.readline()
 """
 

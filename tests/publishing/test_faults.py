@@ -21,8 +21,8 @@ from my_datasets.publishing.model import store_layout as indexes
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 from my_datasets.publishing.upload import Outcome
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
-from my_datasets.storage.store import open_store
 from my_datasets.verification.verifier import Level, verify
 from tests.publishing import made
 from tests.publishing.apart import Apart, Looking, LookingHere, seconds_of

@@ -17,9 +17,9 @@ from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
-from my_datasets.storage.store import open_store
 from tests.publishing import made
 
 LONGEST_SECONDS = 60

@@ -35,9 +35,9 @@ from my_datasets.publishing.model.store_layout import ReleaseState
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 from my_datasets.publishing.upload import Outcome
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.retry import RetryingStore
-from my_datasets.storage.store import open_store
 from my_datasets.verification.adopt import adopt
 from my_datasets.verification.verifier import Level, verify
 from tests.publishing import made

@@ -27,8 +27,8 @@ from my_datasets.publishing.model import record
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 from my_datasets.resolving.lock import Lock, Locked
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.backends.local import LocalStore
-from my_datasets.storage.store import open_store
 from my_datasets.verification.verifier import Level, verify
 from tests.publishing import made
 from tests.publishing.web import serving

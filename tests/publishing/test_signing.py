@@ -17,8 +17,8 @@ from my_datasets.publishing.model.store_layout import claim
 from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import pull
 from my_datasets.publishing.upload import Outcome
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.retry import RetryingStore
-from my_datasets.storage.store import open_store
 from tests import programs
 
 

@@ -34,9 +34,9 @@ from my_datasets.publishing.publisher import publish
 from my_datasets.publishing.puller import fetch, pull
 from my_datasets.publishing.resolve_release import describe
 from my_datasets.resolving.lock import Lock, TrustedKey
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.backends.local import LocalStore
 from my_datasets.storage.retry import RetryingStore, RetryPolicy
-from my_datasets.storage.store import open_store
 from my_datasets.storage.user_folders import settings_folder
 from tests.publishing import forging
 from tests.publishing.test_signing import keygen

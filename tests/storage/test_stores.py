@@ -16,10 +16,10 @@ import boto3
 import pytest
 
 from my_datasets.errors import DiskFullError, NotInStoreError, StoreError, StoreUnavailableError
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.backends.fsspec_store import OtherStore
 from my_datasets.storage.backends.http import HttpStore, _may_lead
 from my_datasets.storage.backends.local import LocalStore
-from my_datasets.storage.store import open_store
 from my_datasets.testing.store_contract import ReadingContract, StoreContract
 from tests.publishing.google import certify
 from tests.publishing.web import serving

@@ -40,9 +40,10 @@ from my_datasets.publishing.model.rollback_state import RollbackState
 from my_datasets.publishing.model.signed_json import Signature, Trusts
 from my_datasets.publishing.model.store_layout import Release, claim
 from my_datasets.resolving.lock import Lock, TrustedKey, trusted_key
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.json_files import convert_json, read_json
 from my_datasets.storage.regular_files import read_regular, sha256_of, write_whole
-from my_datasets.storage.store import Store, open_store
+from my_datasets.storage.store import Store
 from my_datasets.storage.user_folders import settings_folder
 
 # Purpose of the signatures of a release.

@@ -18,13 +18,13 @@ from requests.adapters import HTTPAdapter
 
 from my_datasets.errors import StoreError, StoreUnavailableError
 from my_datasets.printable import clipped
+from my_datasets.storage.addresses import parts_without_secrets
 from my_datasets.storage.store import (
     BLOCK,
     ReadOnlyStore,
     StoredFile,
     no_answer,
     no_file,
-    parts_without_secrets,
     too_large,
 )
 

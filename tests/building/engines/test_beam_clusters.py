@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from my_datasets import errors
-from my_datasets.storage.store import open_store
+from my_datasets.storage.backends import open_store
 from tests.building.engines import flink_processes, spark_processes
 from tests.building.engines.builds import build, hashes
 from tests.building.engines.test_beam_faults import KillingItself, Slow

@@ -14,7 +14,7 @@ import tensorflow_datasets as tfds
 
 import my_datasets
 from my_datasets import errors, sources
-from my_datasets.storage.store import open_store
+from my_datasets.storage.backends import open_store
 from tests import machines, servers
 from tests.building.engines import flink_processes
 from tests.building.engines.builds import build

@@ -17,8 +17,8 @@ from my_datasets.core import processes
 from my_datasets.core.processes import cached_per_process
 from my_datasets.errors import NotInStoreError, StoreError
 from my_datasets.storage import disk_space, regular_files, retry
+from my_datasets.storage.backends import open_store
 from my_datasets.storage.retry import RetryingStore
-from my_datasets.storage.store import open_store
 
 _DRAFTS = "drafts"
 # Seconds: NFS clients cache a directory for up to 60 (acdirmax).
