@@ -41,7 +41,7 @@ def test_a_source_file_that_cannot_be_read_is_not_the_data_directorys_fault(tmp_
 def test_a_removed_file_is_named_though_the_error_has_another_cause(tmp_path):
     version_dir = tmp_path / "data/digits/1.0.0"
     gone = FileNotFoundError(errno.ENOENT, "No such file or directory", str(version_dir / "x"))
-    with pytest.raises(DataDirError, match="1.0.0/x is gone"), disk_space.explained(version_dir):
+    with pytest.raises(DataDirError, match=r"1\.0\.0/x is gone"), disk_space.explained(version_dir):
         raise FileNotFoundError("No such file: x") from gone
 
 
