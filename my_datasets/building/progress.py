@@ -1,5 +1,6 @@
 """The progress of a build."""
 
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -115,9 +116,10 @@ def log_progress(progress: BuildProgress) -> None:
 def resident_memory() -> int:
     """Returns the private memory of this process and its children, in bytes; 0 if unknown."""
     total = 0
-    children = Path(f"/proc/self/task/{os.getpid()}/children")
-    processes = children.read_text("ascii").split() if children.exists() else ()
-    for process in ("self", *processes):
+    children: list[str] = []
+    with contextlib.suppress(OSError):  # not every system has this file, or lets it be read
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text("ascii").split()
+    for process in ("self", *children):
         try:
             text = Path(f"/proc/{process}/smaps_rollup").read_text("ascii")
         except OSError:

@@ -152,9 +152,12 @@ def examine(target: CheckTarget) -> tuple[list[Issue], Trace]:
             for config in configs:
                 builder = _made(target, cls, config, directory)
                 issues += _undocumented(builder.info.features)
+                inputs = _inputs(target, builder, issues)
+                if not inputs:
+                    continue  # whatever its features, nothing is encoded here
                 encoder = ExampleEncoder(builder.info.features)
                 label = f"{config}/" if config else ""
-                for item in _inputs(target, builder, issues):
+                for item in inputs:
                     examples = trace[f"{label}{item.name}"] = []
                     try:
                         _check_split(target, encoder, item, f"split {label}{item.name}", examples)

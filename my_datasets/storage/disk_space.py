@@ -115,8 +115,9 @@ def _translate(error: Exception, data_dir: Path) -> MyDatasetsError | None:
             f"The error was: {error}",
             fix="choose another --data-dir, or change the permissions",
         )
-    missing = next((link for link in chain if isinstance(link, FileNotFoundError)), None)
-    if missing is not None and _is_within(missing, data_dir):
+    gone = [link for link in chain if isinstance(link, FileNotFoundError)]
+    missing = next((link for link in gone if _is_within(link, data_dir)), None)
+    if missing is not None:
         return DataDirError(
             f"{missing.filename} is gone: something removed it while {data_dir} was written.",
             fix="make sure that nothing else removes files there, then run the same again",

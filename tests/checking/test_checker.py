@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,17 @@ def test_a_module_may_be_named_and_a_builder_that_hangs_is_left(tmp_path):
     path.write_text("import signal\n\nsignal.pause()\n" + source)
     codes = [issue.code for issue in check(str(path), timeout=1)]
     assert codes == ["timeout", "readme", "citation", "tags"]
+
+
+def test_features_that_this_package_cannot_encode_matter_only_where_it_encodes(tmp_path):
+    name = "no_dummy_data"
+    folder = tmp_path / name
+    shutil.copytree(BROKEN / name, folder)
+    path = folder / f"{name}_dataset_builder.py"
+    unknown_shape = "tfds.features.Tensor(shape=(None,), dtype=np.int64, optional=True, "
+    source = path.read_text().replace("tfds.features.Scalar(np.int64, ", unknown_shape)
+    path.write_text(source)
+    assert [issue.code for issue in check(str(path), launch=Forked)] == ["dummy-data"]
 
 
 def test_what_is_nowhere():

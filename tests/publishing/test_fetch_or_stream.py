@@ -8,6 +8,7 @@ import pytest
 import my_datasets
 from my_datasets.core.version import VersionNumber
 from my_datasets.errors import (
+    DataDirError,
     InvalidOptionError,
     LockError,
     NotPreparedError,
@@ -72,6 +73,23 @@ def test_nothing_is_downloaded_unasked(store, here):
         my_datasets.load("released:1.0.0", store=store, data_dir=here, download=False)
     my_datasets.load("released:1.0.0", store=store, data_dir=here)
     my_datasets.load("released:1.0.0", store=store, data_dir=here, download=False)
+
+
+@pytest.mark.parametrize("stream", [None, False])
+@pytest.mark.parametrize("download", [True, False])
+def test_a_data_directory_in_an_object_store_is_refused_before_any_request(
+    store, monkeypatch, stream, download
+):
+    def unwanted(*_):
+        raise AssertionError
+
+    monkeypatch.setattr("my_datasets.resolving.bucket_version.mirror", unwanted)
+    monkeypatch.setattr("my_datasets.publishing.puller.pull", unwanted)
+    with pytest.raises(DataDirError, match="s3://bucket/data is in an object store"):
+        my_datasets.load(
+            "released:1.0.0", store=store, data_dir="s3://bucket/data", stream=stream,
+            download=download,
+        )  # fmt: skip
 
 
 def test_what_was_withdrawn_is_reported_also_if_it_is_here(store, here):

@@ -2,7 +2,12 @@ import errno
 
 import pytest
 
-from my_datasets.errors import DataDirNotWritableError, DiskFullError, InvalidReferenceError
+from my_datasets.errors import (
+    DataDirError,
+    DataDirNotWritableError,
+    DiskFullError,
+    InvalidReferenceError,
+)
 from my_datasets.storage import disk_space
 
 
@@ -31,6 +36,13 @@ def test_a_source_file_that_cannot_be_read_is_not_the_data_directorys_fault(tmp_
     with pytest.raises(PermissionError) as caught, disk_space.explained(version_dir):
         raise PermissionError(errno.EACCES, "Permission denied", str(source))
     assert not isinstance(caught.value, DataDirNotWritableError)
+
+
+def test_a_removed_file_is_named_though_the_error_has_another_cause(tmp_path):
+    version_dir = tmp_path / "data/digits/1.0.0"
+    gone = FileNotFoundError(errno.ENOENT, "No such file or directory", str(version_dir / "x"))
+    with pytest.raises(DataDirError, match=r"1\.0\.0/x is gone"), disk_space.explained(version_dir):
+        raise FileNotFoundError("No such file: x") from gone
 
 
 def test_our_own_errors_pass(tmp_path):
