@@ -235,7 +235,7 @@ def work_identity(
     """Returns everything that finished units and shards depend on, for the journal."""
     return {
         # Other releases may encode, sort or name files differently.
-        "software": {"my_datasets": __version__, "journal": 4, "zlib": zlib.ZLIB_RUNTIME_VERSION},
+        "software": {"my_datasets": __version__, "journal": 5, "zlib": zlib.ZLIB_RUNTIME_VERSION},
         "fingerprint": dict(fingerprint),
         "options": {
             "file_format": form,
