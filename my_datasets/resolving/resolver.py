@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from my_datasets.core.reference import DatasetReference
 from my_datasets.errors import (
+    DataDirError,
     NotPreparedError,
     VersionBlockedError,
     in_an_object_store,
@@ -159,6 +160,20 @@ class ResolvedVersion(os.PathLike[str]):
         if self.bucket is not None:
             raise in_an_object_store(self.url)
         return self.path
+
+    def require_tfrecords(self) -> None:
+        """Checks that this package, and not only TFDS, can read its shards.
+
+        Raises:
+          DataDirError: They are of another format than TFRecord.
+        """
+        form = self.metadata.declared.file_format
+        if form != "tfrecord":
+            raise DataDirError(
+                f"{self.url} has {form} files.",
+                "Expected: TFRecords",
+                fix="read it by TFDS's as_data_source, or build it with file_format='tfrecord'",
+            )
 
     def check_lock(self) -> None:
         """Checks it against the lock, if one applies; its shards too if they are on this machine.

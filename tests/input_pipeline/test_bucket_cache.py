@@ -192,6 +192,18 @@ def test_single_examples_and_slices(store, tmp_path):
     assert version[N - 1] == source[N - 1]
 
 
+def test_a_version_of_another_format_is_refused(store, local, tmp_path):
+    url, put = store
+    info = json.loads((local / "far/1.0.0/dataset_info.json").read_text("utf-8"))
+    info["fileFormat"] = "array_record"
+    put("records/far/1.0.0/dataset_info.json", json.dumps(info).encode())
+    put("records/far/1.0.0/features.json", (local / "far/1.0.0/features.json").read_bytes())
+    directory = f"{url.removesuffix('data')}records"
+    for read in (lambda one: one.as_dataset("train"), lambda one: one.source()):
+        with pytest.raises(DataDirError, match="has array_record files"):
+            read(my_datasets.open("far", data_dir=directory))
+
+
 def test_what_is_not_shuffled_comes_in_order(store, local, tmp_path):
     far = plan("far", data_dir=store[0], shards_dir=tmp_path, shuffle=False, batch_size=32)
     here = plan("far", data_dir=local, shuffle=False, batch_size=32)

@@ -261,8 +261,13 @@ def _downloaded(fetcher: ShardFetcher, path: Path) -> Iterator[None]:
 
 
 def prepared_builder(version: ResolvedVersion) -> tfds.core.DatasetBuilder | OnDemandBuilder:
-    """Returns what reads a prepared version: TFDS, or what fetches its shards for TFDS."""
+    """Returns what reads a prepared version: TFDS, or what fetches its shards for TFDS.
+
+    Raises:
+      DataDirError: Its shards must be fetched, and are no TFRecords.
+    """
     if version.provider is not None:
+        version.require_tfrecords()
         return OnDemandBuilder(version.path, version.provider)
     return builder_from_directory(version.path)
 

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from my_datasets.errors import DataDirError
 from my_datasets.metadata import subsplits
 from my_datasets.metadata.features import Schema
 from my_datasets.metadata.version_metadata import VersionMetadata
@@ -145,14 +144,8 @@ def find(
     if isinstance(reference, Prepared):
         return reference
     resolved = resolve(reference, data_dir, shards_dir=shards_dir)
-    metadata = resolved.metadata
-    if metadata.declared.file_format != "tfrecord":
-        raise DataDirError(
-            f"{metadata.path} holds {metadata.declared.file_format} files.",
-            "Expected TFRecords",
-            fix="read it by TFDS's as_data_source, or build it with file_format='tfrecord'",
-        )
-    found = Prepared(metadata, resolved.provider)
+    resolved.require_tfrecords()
+    found = Prepared(resolved.metadata, resolved.provider)
     _ = found.schema
     resolved.check_lock()
     return found
