@@ -22,10 +22,6 @@ from my_datasets.storage.user_folders import state_folder
 # content is ignored.
 FILE_NAME = "my_datasets_attached.json"
 _FORMAT = 2
-# How many remote shards are shuffled together; and how many such windows are cached: the current
-# one, the one before, which some threads may still read, and the next one.
-WINDOW = 4
-WINDOWS_CACHED = 3
 # Maximum number of state files of other directories that are checked when one is attached.
 _MAX_CHECKED = 100
 
