@@ -18,7 +18,6 @@ from my_datasets.errors import (
     OverwriteError,
     StoreUnavailableError,
     VersionBlockedError,
-    in_an_object_store,
 )
 from my_datasets.metadata.layout import DEFAULT_CONFIG
 from my_datasets.publishing.attach import CACHE_BYTES, Attached, attach
@@ -147,7 +146,7 @@ def fetch_or_stream(
     `download`, it must be on this machine; the store is not asked for it.
     """
     if not download:
-        prepared = _prepared(Request.of(reference), data_dir)
+        prepared = resolve_request(Request.of(reference), data_dir)
         _check_copy(prepared, store, keys)
         return prepared
 
@@ -186,7 +185,7 @@ def fetch(
     """
     request = Request.of(reference)
     try:
-        prepared = _prepared(request, data_dir)
+        prepared = resolve_request(request, data_dir)
         patience = patience or _LITTLE_PATIENCE
     except (NotPreparedError, VersionBlockedError):
         prepared = None
@@ -203,12 +202,6 @@ def fetch(
             store if isinstance(store, (str, os.PathLike)) else store.url, prepared.path,
         )  # fmt: skip
         return prepared.path
-
-
-def _prepared(request: Request, data_dir: str | os.PathLike[str] | None) -> ResolvedVersion:
-    if addresses.is_remote(root := root_of(data_dir)):
-        raise in_an_object_store(root)  # before any request: releases are pulled to this machine
-    return resolve_request(request, data_dir)
 
 
 def _check_copy(

@@ -215,33 +215,32 @@ def resolve(
     meant = directory_or_reference(reference, data_dir)
     if isinstance(meant, Path):
         return ResolvedVersion(VersionMetadata(meant))
-    return resolve_request(Request.of(meant), data_dir, to_use=True, shards_dir=shards_dir)
+    request, root = Request.of(meant), root_of(data_dir)
+    if not addresses.is_remote(root):
+        return resolve_request(request, data_dir, to_use=True)
+    from my_datasets.resolving.bucket_version import mirror
+
+    url = f"{root.rstrip('/')}/{request.exact.name}"
+    folder, _ = mirror(url, shards_dir)
+    found = find_version(request, folder, root)
+    return _in_bucket(f"{url}/{found.path.relative_to(folder).as_posix()}", shards_dir, request)
 
 
 def resolve_request(
-    request: Request,
-    data_dir: str | os.PathLike[str] | None = None,
-    *,
-    to_use: bool = False,
-    shards_dir: str | os.PathLike[str] | None = None,
+    request: Request, data_dir: str | os.PathLike[str] | None = None, *, to_use: bool = False
 ) -> ResolvedVersion:
-    """Returns what `find_version` finds in a data directory.
+    """Returns what `find_version` finds in a data directory on this machine.
 
     Raises:
       NotPreparedError, VersionBlockedError: As `find_version`.
-      DataDirError: The object store cannot be read.
+      DataDirError: The data directory is in an object store.
     """
-    root, name = root_of(data_dir), request.exact.name
-    if not addresses.is_remote(root):
-        local = str(Path(root).expanduser())
-        found = find_version(request, Path(local, name), local, to_use=to_use)
-        return ResolvedVersion(found.metadata, request)
-    from my_datasets.resolving.bucket_version import mirror
-
-    url = f"{root.rstrip('/')}/{name}"
-    folder, _ = mirror(url, shards_dir)
-    found = find_version(request, folder, root, to_use=to_use)
-    return _in_bucket(f"{url}/{found.path.relative_to(folder).as_posix()}", shards_dir, request)
+    root = root_of(data_dir)
+    if addresses.is_remote(root):
+        raise in_an_object_store(root)
+    local = str(Path(root).expanduser())
+    found = find_version(request, Path(local, request.exact.name), local, to_use=to_use)
+    return ResolvedVersion(found.metadata, request)
 
 
 def _in_bucket(
@@ -276,8 +275,6 @@ def version_dir(
     path = given_directory(reference)
     if path is not None and path.is_dir():
         return path
-    if addresses.is_remote(root := root_of(data_dir)):
-        raise in_an_object_store(root)
     text = os.fspath(reference) if isinstance(reference, os.PathLike) else reference
     return resolve_request(Request.of(text, use_lock=use_lock), data_dir).path
 
