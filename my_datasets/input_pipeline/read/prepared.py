@@ -144,8 +144,9 @@ def find(
     if isinstance(reference, Prepared):
         return reference
     resolved = resolve(reference, data_dir, shards_dir=shards_dir)
+    provider = resolved.provider  # an attached release: verifies the metadata that is read below
     resolved.require_tfrecords()
-    found = Prepared(resolved.metadata, resolved.provider)
+    found = Prepared(resolved.metadata, provider)
     _ = found.schema
     resolved.check_lock()
     return found
