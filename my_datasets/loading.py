@@ -109,8 +109,9 @@ def load(
     if store is not None:
         if builder_kwargs or download_and_prepare_kwargs:
             raise InvalidOptionError(
-                "What is loaded from a store is not built, so nothing can be said of building.",
-                fix="leave out builder_kwargs and download_and_prepare_kwargs, or store",
+                "A release in a store is not built: builder_kwargs and download_and_prepare_kwargs "
+                "have no effect together with store=.",
+                fix="leave them out, or leave out store",
             )
         release = fetch_or_stream(
             reference, store, data_dir, stream=stream, cache_dir=cache_dir,

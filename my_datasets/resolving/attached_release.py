@@ -67,8 +67,8 @@ class AttachedRelease:
         self.sizes = {name: one.bytes for name, one in files.items()}
         self.files = {name: files[name] for name in shards}
         self._store: PerProcess[RetryingStore] = PerProcess()
-        # These load `requests`, which nobody needs whose shards are here. They are loaded at once,
-        # as a process may be forked while one of its threads imports.
+        # Imported here because they take long, and attached releases alone need them; and not on
+        # first use, because a process may be forked while one of its threads imports.
         from my_datasets.storage import backends, retry
 
         self._open_store = lambda: retry.RetryingStore(backends.open_store(found.store))

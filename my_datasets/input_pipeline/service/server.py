@@ -87,7 +87,7 @@ class ServiceAddress:
         return False
 
     def connect(self) -> None:
-        """Connects, and closes the connection; raises OSError if nobody listens there."""
+        """Connects, and closes the connection; raises OSError if no process listens there."""
         socket.create_connection((self.host, self.port), _CONNECT).close()
 
 

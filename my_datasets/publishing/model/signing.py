@@ -172,7 +172,7 @@ class TrustedKeys:
                         base64.b64decode(one.value, validate=True), _signed(purpose, message)
                     )
                     return one.key
-        by = ", ".join(one.key for one in signatures) or "nobody"
+        by = ", ".join(one.key for one in signatures) or "no key"
         is_known = any(one.key in self._keys for one in signatures)
         raise SignatureError(
             f"{what} has an invalid signature: it was altered."

@@ -19,7 +19,7 @@ def open_store(address: "str | os.PathLike[str] | Store") -> Store:
         another address that fsspec reads. A store is returned unchanged.
 
     Raises:
-      StoreError: It is none of these, or has a password in it.
+      StoreError: It is another kind of address, or has a password in it.
       MissingDependencyError: The extra for that kind of store is not installed.
     """
     if not isinstance(address, (str, os.PathLike)):
