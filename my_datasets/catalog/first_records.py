@@ -108,9 +108,7 @@ class TooMuchError(PrintableError):
 
 
 def first_records(fetch: Fetch, size: int, file_format: str) -> list[bytes]:
-    """Returns the first records of a shard.
-
-    They are verified only by the format's own checksums, if it has any.
+    """Returns the first records of a shard, verified only by the format's own checksums, if any.
 
     Raises:
       DamagedError, UnknownFormatError: As `my_datasets.records.shard_reader.records`.
@@ -135,8 +133,7 @@ class RangedFile(PositionedFile):
     def part(self, begin: int, end: int) -> bytes:
         """Returns the bytes from `begin` to `end`, or to the end of the file.
 
-        Raises:
-          TooMuchError: Too much would have been fetched.
+        Raises a `TooMuchError` if too much would have been fetched.
         """
         end = min(end, self._size)
         if begin >= end:

@@ -74,11 +74,9 @@ def web_address(text: object) -> str:
 
 
 def prose(text: str, title: str = "") -> Markup:
-    """Converts Markdown to HTML.
+    """Converts Markdown to HTML; escapes HTML in it, and shows no images.
 
-    Args:
-      text: Markdown; HTML in it is escaped, and images are not shown.
-      title: The title of the page; an equal heading at the beginning is dropped.
+    A heading at the beginning that equals the page's `title` is dropped.
     """
     parser = _parser()
     tokens = parser.parse(text.strip())
@@ -139,12 +137,7 @@ def _table(*_: object) -> str:
 
 
 def statistics_page(name: str, statistics: JsonObject) -> str:
-    """Returns a page with the statistics of a version.
-
-    Args:
-      name: The version's full name.
-      statistics: By split, as in its manifest.
-    """
+    """Returns a page with the statistics of a version, by split as in its manifest."""
     examples = {split: statistics[split]["examples"] for split in in_usual_order(statistics)}
     return render(
         "statistics_report.html",
@@ -160,10 +153,7 @@ def verification_page(reports: "Sequence[Report]") -> str:
 def diff_page(found: Diff, before: JsonObject | None, after: JsonObject | None) -> str:
     """Returns a page with the differences between two versions.
 
-    Args:
-      found: The differences.
-      before: The old version's statistics by split, as in its manifest; None if it has none.
-      after: The new version's.
+    `before` and `after` are their statistics by split, as in the manifests; None if there are none.
     """
     values = {
         "diff": found,

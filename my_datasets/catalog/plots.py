@@ -155,7 +155,6 @@ class Histogram:
 
     Attributes:
       edges: The edges of the bins, ascending; one more than there are bins.
-      counts: The count of each bin.
       ends: The minimum and maximum.
       percentiles: All 101 percentiles, or none.
     """
@@ -230,11 +229,7 @@ def bars(
 ) -> Markup:
     """Returns a bar for each value, or for the most frequent ones.
 
-    Args:
-      counts: The count of each value.
-      title: The title of the plot.
-      total: The number of values, including ones not in `counts`; None if all are in it.
-      most_bars: The maximum number of bars.
+    `total` is the number of values, including ones not in `counts`; None if all are in it.
     """
     is_all = total is None
     total = sum(counts.values()) if total is None else total
@@ -292,13 +287,7 @@ def compared_bars(before: Mapping[str, int], after: Mapping[str, int], title: st
 
 
 def waveform(peaks: Sequence[tuple[float, float]], title: str, description: str) -> Markup:
-    """Returns the waveform of a sound.
-
-    Args:
-      peaks: The minimum and maximum of each piece, from -1 to 1.
-      title: The title of the plot.
-      description: A description in words.
-    """
+    """Returns the waveform of a sound; `peaks` has each piece's minimum and maximum, -1 to 1."""
     middle = HEIGHT / 2
     wide = WIDTH / max(len(peaks), 1)
     lines = "".join(

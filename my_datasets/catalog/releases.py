@@ -68,11 +68,8 @@ class ReleaseMetadata:
     ) -> None:
         """Reads nothing yet.
 
-        Args:
-          client: The client for the store's catalog.
-          cache: The directory for copies from a remote store.
-          local: The store's directory, if it is local.
-          is_checked: Whether signatures are required.
+        `cache` is for copies from a remote store, and `local` the directory of a local one.
+        `is_checked` says whether signatures are required.
         """
         self._client = client
         self._cache = cache
@@ -116,10 +113,8 @@ class ReleaseMetadata:
         In a local store, shards of moderate size are verified; where signatures are required, all
         are. From a remote store, small shards are downloaded whole. Of larger ones, only the
         beginning is read, which can be verified only by the format's own checksums: where
-        signatures are required, they are downloaded whole, too, or not at all.
-
-        Args:
-          directory: The directory that `of` returned.
+        signatures are required, they are downloaded whole, too, or not at all. `directory` is what
+        `of` returned.
 
         Raises:
           CorruptReleaseError: The data differs from what was published.
@@ -204,12 +199,10 @@ class CatalogVersion:
     """A published or prepared version.
 
     Attributes:
-      version: The version.
       path: The directory with its metadata; None if the metadata cannot be verified.
       has_shards: Whether its shards are in that directory, too.
       first: Where its verified first examples are; None if they were not read.
       no_examples: Why its examples are not shown, although they exist.
-      is_yanked: Whether it was yanked.
       message: Why it was yanked, or cannot be shown.
       published: Time of publication in ISO 8601; empty if it is only prepared.
       signed_by: The fingerprints of the keys that signed it.

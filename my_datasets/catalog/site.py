@@ -181,11 +181,9 @@ class Site:
         self._written: set[str] = set()
 
     def write(self, path: str, contents: str | bytes) -> None:
-        """Writes a file unless its contents are unchanged.
+        """Writes a file, with text in UTF-8, unless its contents are unchanged.
 
-        Args:
-          path: Its path in the site, with `/`.
-          contents: Its contents; text is encoded as UTF-8.
+        `path` is relative to the site, with `/`.
 
         Raises:
           DataDirError: The file cannot be written.

@@ -239,14 +239,10 @@ _NAMED = 6
 def check_version_gate(new_dir: Path, siblings: Path, blocked: Blocked | None = None) -> None:
     """Compares a version that was just built with the nearest lower and the nearest higher version.
 
-    The rule applies from the lower to the higher version, whichever was built first. Versions built
-    with limits, such as samples, and blocked versions are neither checked nor compared with. A
-    neighbor that cannot be read is skipped with a warning.
-
-    Args:
-      new_dir: The directory of the new version, with its metadata.
-      siblings: The directory with the other versions of the same dataset and config.
-      blocked: The blocked versions.
+    `siblings` is the directory with the other versions of the same dataset and config. The rule
+    applies from the lower to the higher version, whichever was built first. Versions built with
+    limits, such as samples, and blocked versions are neither checked nor compared with. A neighbor
+    that cannot be read is skipped with a warning.
 
     Raises:
       VersionGateError: The number of the higher version was not raised enough for what changed.

@@ -188,18 +188,11 @@ def examine(
     workers: int,
     report: Callable[[str, int], None] = lambda _split, _bytes: None,
 ) -> dict[str, Examined]:
-    """Reads all examples of a version once.
+    """Reads all examples of a version once; returns the results by split.
 
-    Args:
-      version_dir: The version's directory.
-      declared: The version's metadata.
-      scratch: An empty directory for the hashes, which take 32 bytes per example.
-      examination: What to compute.
-      workers: The number of processes that read.
-      report: Called with the split and the size in bytes of each part that has been read.
-
-    Returns:
-      The results by split. They become invalid once `scratch` is deleted.
+    The hashes are in `scratch`, an empty directory, and take 32 bytes per example; results become
+    invalid once it is deleted. `report` is called with the split and the size in bytes of each part
+    that has been read.
 
     Raises:
       CorruptShardError: A shard is damaged or missing, or does not have the declared number of

@@ -91,10 +91,9 @@ class KeyMatcher:
         new: Mapping[str, Sequence[ShardKeys]],
         directory: Path,
     ) -> None:
-        """Starts without any examples.
+        """Starts without any examples, given both versions' keys by split, shard by shard.
 
-        `old` and `new` have the keys of the examples of both versions by split, shard by shard;
-        temporary files are written to `directory`.
+        Temporary files are written to `directory`.
         """
         self._keys = old, new
         self._directory = directory

@@ -27,9 +27,8 @@ AT_ONCE = 256 << 20
 def pieces(*all_parts: Sequence[Hashes], at_once: int = AT_ONCE) -> Iterator[list["HashPart"]]:
     """Yields pieces of some collections of hashes, each with the same range of all of them.
 
-    Args:
-      all_parts: The collections: sequences of arrays of shape [n, 32], or `HashFiles`.
-      at_once: The approximate size of a piece of all collections, in bytes.
+    The collections are `HashFiles`, or sequences of arrays of shape [n, 32]. A piece of all of them
+    has about `at_once` bytes.
     """
     total = sum(part.nbytes for parts in all_parts for part in parts)
     count = max(1, math.ceil(total / at_once))

@@ -26,12 +26,9 @@ class Terminated(SystemExit):
 def raising(*, also_ctrl_c: bool = False) -> Iterator[None]:
     """Raises `Terminated` in the main thread on SIGTERM; a second one ends the process at once.
 
-    Does nothing in other threads, or if the program handles SIGTERM itself. Forked children keep
-    the default: they end.
-
-    Args:
-      also_ctrl_c: Whether a second Ctrl-C ends the process at once, too; the first raises
-        `KeyboardInterrupt` as usual.
+    With `also_ctrl_c`, so does a second Ctrl-C; the first raises `KeyboardInterrupt` as usual. Does
+    nothing in other threads, or if the program handles SIGTERM itself. Forked children keep the
+    default: they end.
     """
     handled = {signal.SIGTERM: signal.SIG_DFL}
     if also_ctrl_c:
@@ -108,9 +105,8 @@ def _raise(number: int) -> NoReturn:
 def with_note(kept: str | Callable[[], str]) -> Iterator[None]:
     """Adds a note about what is kept to a `KeyboardInterrupt` or `Terminated` that passes.
 
-    Args:
-      kept: A sentence that says what of the work is kept; or a function that returns it, called
-        after cleanup.
+    `kept` is a sentence that says what of the work is kept; or a function that returns it, called
+    after cleanup.
     """
     try:
         yield

@@ -23,10 +23,8 @@ class Issue:
       code: A short name for its kind, the same in all releases.
       node: What it is about: a file with a line, a split with an example, a feature.
       problem: What is wrong, in one sentence.
-      fix: What to do.
       expected: What was expected, if that is not obvious.
       found: What was found, if `problem` does not say.
-      severity: The severity.
     """
 
     code: str
@@ -50,7 +48,6 @@ class Issue:
         return cls(**texts, severity=Severity(value["severity"]))
 
     def __str__(self) -> str:
-        """Returns a few lines for people."""
         return explain(
             f"{self.severity.value}: {self.node}: {self.problem} [{self.code}]",
             f"Expected: {self.expected}" if self.expected else "",

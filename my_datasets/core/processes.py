@@ -44,15 +44,8 @@ def ordered_results(
     """Yields the results of work on items, in their order.
 
     Unlike `Executor.map`, it does not start all of them at once, and so does not hold gigabytes of
-    results of millions of items.
-
-    Args:
-      work: The function.
-      items: The items, taken shortly before they are worked on.
-      threads: The number of threads.
-
-    Raises:
-      Exception: What `work` raised for the first item that failed; no others are started then.
+    results of millions of items. An item is taken shortly before it is worked on. Raises what
+    `work` raised for the first item that failed; no others are started then.
     """
     pending: deque[Future[_Result]] = deque()
     with ThreadPoolExecutor(threads) as pool:
@@ -74,9 +67,8 @@ class PerProcess(Generic[_T]):
     def __init__(self, *, keeps_inherited: bool = True) -> None:
         """Makes nothing yet.
 
-        Args:
-          keeps_inherited: Whether a child keeps what its parent made, unused. To close a connection
-            could wait for a thread that the child does not have; to keep a file takes a descriptor.
+        With `keeps_inherited`, a child keeps what its parent made, unused. To close a connection
+        could wait for a thread that the child does not have; to keep a file takes a descriptor.
         """
         self._keeps_inherited = keeps_inherited
         self._values: dict[int, _T] = {}

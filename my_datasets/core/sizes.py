@@ -12,9 +12,7 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([KMGT])i?)?B?", re.IGNORECASE)
 def in_bytes(size: int | str) -> int:
     """Returns a size such as `500M`, `4 GiB` or `1000` in bytes.
 
-    Args:
-      size: A number of bytes, or a text: a number, optionally followed by K, M, G or T, which are
-        powers of 1024, with or without `i` and `B`, in either case.
+    K, M, G and T are powers of 1024, with or without `i` and `B`, in either case.
 
     Raises:
       InvalidOptionError: It is not a size.

@@ -157,11 +157,7 @@ RULES: dict[ChangeKind, tuple[Bump, str]] = {
 class VersionChange:
     """A difference between two versions.
 
-    Attributes:
-      kind: The kind of change.
-      node: What it is about: a feature, a split, a shard.
-      before: The old state.
-      after: The new state.
+    `node` is what it is about: a feature, a split, a shard.
     """
 
     kind: ChangeKind

@@ -54,20 +54,10 @@ def collect_garbage(
 ) -> list[Garbage]:
     """Finds what no release needs, and optionally deletes it.
 
-    That is: abandoned uploads, the remains of a deletion, and optionally yanked releases that are
-    in no lock. Their versions cannot be published again with other bytes. Anything that is neither
-    an upload nor a release is never touched.
-
-    Args:
-      client: The client of the store.
-      delete: Whether to delete what is found.
-      yanked: Whether to include yanked releases.
-      locks: Locks whose releases are kept.
-      older_than: Seconds without a write after which an upload is abandoned.
-      report: Called with each item before it is deleted.
-
-    Returns:
-      What was found.
+    That is: uploads without a write for `older_than` seconds, the remains of a deletion, and
+    optionally `yanked` releases that are in none of the `locks`. Their versions cannot be published
+    again with other bytes. Anything that is neither an upload nor a release is never touched.
+    `report` is called with each item before it is deleted.
     """
     listed = releases(client)
     found: list[Garbage] = []
@@ -196,10 +186,7 @@ def history(client: CatalogClient, dataset: str) -> tuple[Event, ...]:
 def yank(client: CatalogClient, reference: str, message: str) -> Listed:
     """Withdraws a release: wildcards skip it, and exact references fail. The bytes stay.
 
-    Args:
-      client: The client of the store.
-      reference: The release, with its exact version.
-      message: Why, and what to use instead; errors show it.
+    `message` says why, and what to use instead; errors show it.
 
     Raises:
       InvalidReferenceError: The version is not exact.

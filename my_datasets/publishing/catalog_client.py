@@ -59,14 +59,10 @@ class CatalogClient:
     ) -> None:
         """Initializes the client without reading from the store.
 
-        Args:
-          store: The store.
-          keys: The trusted keys; with them, unsigned documents are refused. None for those that
-            the project's lock or the user's settings name for this store; if they name none, for
-            the signer's own, if the store requires signatures.
-          signer: Signs changes; None to leave them unsigned.
-          memory: What this machine has seen of stores; with keys, an older state is refused.
-          clock: Returns the time, in seconds since 1970.
+        Without `keys`, trusts those that the project's lock or the user's settings name for this
+        store; if they name none, the signer's own, if the store requires signatures. With keys,
+        unsigned documents are refused, and so is a state older than `memory` has seen. `clock`
+        returns seconds since 1970.
 
         Raises:
           LockError, InvalidOptionError: The lock or the settings cannot be read.
@@ -99,11 +95,7 @@ class CatalogClient:
         return found[0] if found else None
 
     def required(self) -> Settings:
-        """Returns the store's settings.
-
-        Raises:
-          StoreError: The store does not exist.
-        """
+        """Returns the store's settings; raises a `StoreError` if it does not exist."""
         found = self.settings()
         if found is None:
             raise StoreError(
@@ -114,22 +106,14 @@ class CatalogClient:
         return found
 
     def index(self, dataset: str) -> Index:
-        """Returns the index of a dataset, or an empty one.
-
-        Raises:
-          StoreError, SignatureError: As `settings`.
-        """
+        """Returns the index of a dataset, or an empty one."""
         settings = self.settings()
         if settings is None:
             return Index(dataset)
         return self._index(dataset, settings)[0]
 
     def change_key(self, action: Literal["add", "revoke"], key: str) -> Settings:
-        """Adds or revokes a public key of the store, `ssh-ed25519 KEY`.
-
-        Raises:
-          StoreError, SignatureError: As `change`.
-        """
+        """Adds or revokes a public key of the store, `ssh-ed25519 KEY`."""
         signer = self._signer
         if signer is None:
             raise _nothing_to_sign_by(self.store.url)
@@ -147,14 +131,10 @@ class CatalogClient:
     ) -> Index:
         """Changes the index of a dataset atomically; returns the current one.
 
-        Args:
-          dataset: The dataset.
-          update: Returns the next index, given the current one; the same one for no change. It may
-            be called several times, and raise.
-          anew: Whether to write and sign the index even if it does not change.
+        `update` returns the next index, or the same one for no change; it may be called several
+        times, and raise. With `anew`, the index is written and signed even if it does not change.
 
         Raises:
-          StoreError: The store cannot be written.
           SignatureError: The store requires signatures, and there is no signer.
         """
 
@@ -180,11 +160,7 @@ class CatalogClient:
         )  # fmt: skip
 
     def set(self, **changes: Any) -> Settings:
-        """Changes fields of the settings and signs them; creates the store if it does not exist.
-
-        Raises:
-          StoreError, SignatureError: As `change`.
-        """
+        """Changes fields of the settings and signs them; creates the store if it does not exist."""
         return self._set(lambda found: replace(found, **changes), anew=True)
 
     def record(self, dataset: str, key: str, release: Release, folder: str | None = None) -> Record:

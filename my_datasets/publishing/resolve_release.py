@@ -80,11 +80,8 @@ class ResolvedRelease:
     """A resolved release.
 
     Attributes:
-      client: The client of its store.
-      index: The index of its dataset.
       key: Its key in the index.
       release: Its entry in the index.
-      record: Its record.
       request: The requested dataset, with the lock that applies to it.
     """
 
@@ -139,11 +136,7 @@ class ReleaseDescription:
     """A description of a release.
 
     Attributes:
-      name: The full name.
-      store: The address of the store.
-      release: The index's entry of the release.
       is_trusted: Whether a trusted key signed it; False if no keys are configured.
-      splits: The splits by name.
       about: The description from its metadata.
       versions: The index's entries of all versions of its config, lowest first.
     """

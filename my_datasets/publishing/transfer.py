@@ -137,17 +137,9 @@ def fetch(
 ) -> Fetched:
     """Downloads files of a release to a directory; each gets its name once it is verified.
 
-    Files in the directory are used if they are known to be verified, or after hashing. No other
-    process may write to the directory.
-
-    Args:
-      client: The client of the store.
-      wanted: The record of the release.
-      directory: The directory; created if it does not exist.
-      files: The files to download; None for all.
-      known: Files on this machine that may have the same content, by SHA-256.
-      workers: The number of parallel downloads.
-      report: Called with the progress.
+    The directory is created if it does not exist. Files in it are used if they are known to be
+    verified, or after hashing. No other process may write to it. Without `files`, downloads all.
+    `known` has files on this machine that may have the same content, by SHA-256.
 
     Raises:
       DiskFullError: There is not enough space.

@@ -37,9 +37,6 @@ _SHOWN = 5
 def finalize(client: CatalogClient, dataset: str, key: str) -> Index:
     """Moves a release in state `PLACING` to its final place, and makes it visible.
 
-    Returns:
-      The resulting index.
-
     Raises:
       CorruptReleaseError: Files of the release are missing from the store.
     """
@@ -207,11 +204,7 @@ class ReleaseUpload:
         return {one.name for one in damaged}
 
     def check_here(self, files: Sequence[ReleasedFile]) -> None:
-        """Compares local files that are not uploaded with the record.
-
-        Raises:
-          PublishError: Some of them differ.
-        """
+        """Raises a `PublishError` if local files that are not uploaded differ from the record."""
         if not files:
             return
         transfer = Transfer("verifying", sum(one.bytes for one in files), self._report)

@@ -165,13 +165,9 @@ def folder(
 ) -> Source:
     """Returns an example for each file: its value, `file_name`, and `label` if requested.
 
-    Args:
-      found: The files.
-      column: The name of the column of the values.
-      labels: Whether the name of a file's directory is its class.
-      convert: Converts a file's bytes to its value; None to use the bytes.
-      kind: The type of the values; None for bytes.
-      feature: Creates the feature of the values; None for the default of their type.
+    With `labels`, the name of a file's directory is its class. `convert` makes the value, of type
+    `kind`, of a file's bytes; without it, the value is the bytes. `feature` creates the feature of
+    the values; None for the default of their type.
 
     Raises:
       SourceError: A file is in no directory that could be its class.

@@ -169,10 +169,9 @@ def cuts(parts: Mapping[str, float]) -> dict[str, tuple[int, int]]:
 def renamed(declared: Mapping[str, object], columns: Mapping[str, str]) -> dict[str, object]:
     """Updates the declared rule of a split after its columns were renamed.
 
-    Args:
-      declared: The declared rule. Its `stored` entry is the current name of the column by which
-        rows were split, if it was renamed, or None if it was dropped.
-      columns: The old names of the columns, by their new ones.
+    Its `stored` entry is the current name of the column by which rows were split, if it was
+    renamed, or None if it was dropped. `columns` has the old names of the columns, by their new
+    ones.
     """
     rule = dict(declared)
     by = rule.get("group") or rule.get("stratify") or rule.get("column")
@@ -226,11 +225,7 @@ def _texts(column: pa.Array) -> pa.LargeBinaryArray:
 
 
 def named(column: str, groups: Mapping[str, Sequence[object]]) -> dict[str, ValueRule]:
-    """Returns the rule of each split, given the values that belong to it.
-
-    Raises:
-      SourceError: A value is in two splits.
-    """
+    """Returns the rule of each split; raises a `SourceError` if a value is in two splits."""
     seen: dict[object, str] = {}
     for name, values in groups.items():
         for value in values:

@@ -67,11 +67,9 @@ class LineRows:
 def parts(file: SourceFile, *, quote: str | None, skip: int) -> list[LineRange]:
     """Returns the parts in which to read a file: a single one if it is not seekable.
 
-    Args:
-      file: The file; it is read completely once, unless it is a single part.
-      quote: The quote character; newlines between two of them do not end a row. None for no
-        quoting.
-      skip: The number of rows before the data, such as the header.
+    The file is read completely once, unless it is a single part. Newlines between two `quote`
+    characters do not end a row; None for no quoting. `skip` rows, such as the header, precede the
+    data.
 
     Raises:
       SourceError: A row is longer than `LONGEST_ROW`.
@@ -131,10 +129,8 @@ def first_rows(file: SourceFile, size: int, *, quote: str | None, at_least: int)
 def row_ends(data: bytes, quote: str | None, *, is_last: bool = True) -> tuple[Ends, int]:
     """Returns the position after each row that is not blank, and where the last whole row ends.
 
-    Args:
-      data: Starts at the beginning of a row.
-      quote: As in `parts`.
-      is_last: Whether bytes after the last newline are also a row.
+    `data` starts at the beginning of a row; `quote` is as in `parts`. If it `is_last`, bytes after
+    the last newline are also a row.
     """
     array = np.frombuffer(data, np.uint8)
     newlines = np.flatnonzero(array == _NEWLINE)

@@ -147,14 +147,11 @@ def features_of(
     optional: Collection[str],
     special: Mapping[str, Callable[[], tfds.features.FeatureConnector]],
 ) -> tfds.features.FeaturesDict:
-    """Returns features that can represent all values of the columns.
+    """Returns features that can represent all values of the columns, which have their stored types.
 
-    Args:
-      schema: The columns, with the types in which they are stored.
-      labels: The columns that are class labels, with the names of their classes.
-      optional: The columns that may contain nulls. TFDS does not support nulls in labels, lists of
-        variable length and structs: there, a null remains an error.
-      special: Creates the features of some columns.
+    `labels` has the names of the classes by column. `optional` columns may contain nulls. TFDS does
+    not support nulls in labels, lists of variable length and structs: there, a null remains an
+    error. `special` creates the features of some columns.
 
     Raises:
       SourceError: There is no such column.

@@ -28,15 +28,11 @@ def scheme_of(path: str | os.PathLike[str]) -> str | None:
 def local_path(
     path: str | os.PathLike[str], what: str, fix: str = "name a path on this machine"
 ) -> Path:
-    """Returns the path on this machine that a path or a `file:///` address means.
+    """Returns the path on this machine that a path or a `file:///` address means; expands `~`.
 
     Everything that only works on this machine calls this function: as a path, `s3://bucket` would
-    be a folder called `s3:` in the working directory.
-
-    Args:
-      path: A path, in which `~` is expanded; or an address.
-      what: What it is, for the error, such as "The data directory".
-      fix: What to do instead of giving an address.
+    be a folder called `s3:` in the working directory. Errors say `what` it is, such as "The data
+    directory", and the `fix`.
 
     Raises:
       InvalidOptionError: It is a remote address, or not a valid file name.
@@ -60,10 +56,8 @@ def path_or_address(
 ) -> str:
     """Returns a path on this machine, or an address of one of some kinds, as text.
 
-    Args:
-      path: A path or an address; of `file:///PATH` the path is returned.
-      what: What it is, for the error.
-      schemes: The kinds of addresses, such as `gs`; None for all.
+    Of `file:///PATH` the path is returned. Errors say `what` it is. `schemes` has the kinds of
+    addresses, such as `gs`; None for all.
 
     Raises:
       InvalidOptionError: It is another kind of address, an address that is none, or no name that

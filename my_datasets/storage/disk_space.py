@@ -41,10 +41,7 @@ def explained(data_dir: Path) -> Iterator[None]:
     """Turns failures to write under `data_dir` into errors that say how to fix them.
 
     This covers `OSError` and the classes that TensorFlow's file system raises in its place. Errors
-    about other paths or with other causes pass unchanged.
-
-    Args:
-      data_dir: The version or data directory to write; it may not exist yet.
+    about other paths or with other causes pass unchanged. `data_dir` may not exist yet.
 
     Raises:
       DiskFullError: No space is left.

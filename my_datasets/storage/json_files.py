@@ -41,12 +41,9 @@ class MalformedJsonError(PrintableError, ValueError):
 
 
 def read_json(path: Path, most_bytes: int | None = None) -> Any:
-    """Returns the JSON document in a file.
+    """Returns the JSON document in a file of at most `most_bytes`, by default `MOST_BYTES`.
 
-    Args:
-      path: The file.
-      most_bytes: How large it may be; None for `MOST_BYTES`. It may have a
-        value for each 33 of them.
+    It may have a value for each 33 bytes of that limit.
 
     Raises:
       OSError: It cannot be read.
@@ -63,14 +60,10 @@ def read_json(path: Path, most_bytes: int | None = None) -> Any:
 def parse_json(data: str | bytes, most_values: int = MOST_VALUES) -> Any:
     """Returns a JSON document.
 
-    Args:
-      data: The document.
-      most_values: How many values it may have.
-
     Raises:
       MalformedJsonError: It is not JSON in UTF-8; it has a number that is not finite or has more
         than 128 bits, a text that UTF-8 cannot hold, two members with one name, more than 100
-        levels, or too many values.
+        levels, or more than `most_values` values.
     """
     try:
         text = data if isinstance(data, str) else data.decode("utf-8")
@@ -92,11 +85,9 @@ def parse_json(data: str | bytes, most_values: int = MOST_VALUES) -> Any:
 
 
 def convert_json(value: object, into: type[_Document]) -> _Document:
-    """Returns a parsed JSON document as an instance of a dataclass; unknown members are ignored.
+    """Returns what `parse_json` returned as an instance of a dataclass; ignores unknown members.
 
-    Args:
-      value: What `parse_json` returned.
-      into: The type, whose fields may be `Annotated` with `msgspec.Meta`.
+    Its fields may be `Annotated` with `msgspec.Meta`.
 
     Raises:
       MalformedJsonError: It does not match the type; the message names the member.

@@ -134,16 +134,10 @@ class Lease:
 
 @contextmanager
 def hold(store: Store, path: str, place: str) -> Iterator[Lease]:
-    """Holds a lease; waits while another process holds it.
+    """Holds a lease in a file; waits while another process holds it.
 
-    Args:
-      store: The store.
-      path: The lease's file.
-      place: A name, on this machine, for work that only one process does at a time. A lease with
-        the same machine and place belongs to a process that died.
-
-    Raises:
-      StoreError: The store cannot be used.
+    `place` names, on this machine, work that only one process does at a time: a lease with the same
+    machine and place belongs to a process that died.
     """
     mark = secrets.token_hex(8)
     lease = Lease(

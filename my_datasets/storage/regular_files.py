@@ -63,11 +63,7 @@ def read_beginning(file: BinaryIO, most: int) -> bytes:
 
 
 def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
-    """Returns the contents of a file.
-
-    Args:
-      path: The file.
-      most: The maximum size in bytes: a sparse file can have any size.
+    """Returns the contents of a file of at most `most` bytes: a sparse file can have any size.
 
     Raises:
       OSError: As `open_regular`, or the file is larger.
@@ -83,14 +79,9 @@ def read_regular(path: str | os.PathLike[str], most: int) -> bytes:
 def replaced(path: Path, *, fsync: bool = True) -> Iterator[BinaryIO]:
     """Opens a file that replaces the old one only once it is completely written.
 
-    It is written under a random name that did not exist, so nothing is written through a link.
-
-    Args:
-      path: The final name. A link of that name is replaced, not followed.
-      fsync: Whether the data reach the disk before the name does.
-
-    Raises:
-      OSError: The file cannot be written.
+    It is written under a random name that did not exist, so nothing is written through a link. A
+    link called `path` is replaced, not followed. With `fsync`, the data reach the disk before the
+    name does.
     """
     partial = path.with_name(f".{path.name[:_SHOWN]}.{secrets.token_hex(8)}.partial")
     descriptor = os.open(partial, _NEW | _BINARY, 0o666)
@@ -120,15 +111,6 @@ def sync_directory(directory: Path) -> None:
 
 
 def write_whole(path: Path, data: str | bytes, *, fsync: bool = True) -> None:
-    """Writes a file atomically; see `replaced`.
-
-    Args:
-      path: The file; its folder exists.
-      data: A text is written in UTF-8.
-      fsync: As for `replaced`.
-
-    Raises:
-      OSError: The file cannot be written.
-    """
+    """Writes a file, texts in UTF-8, to an existing folder atomically; see `replaced`."""
     with replaced(path, fsync=fsync) as file:
         file.write(data.encode() if isinstance(data, str) else data)

@@ -132,16 +132,8 @@ class RetryingStore:
 def put(store: Store, path: str, source: Path | bytes, sha256: str) -> None:
     """Writes a file after removing one with other contents, which no reader may rely on.
 
-    If several writers write one name at the same time, all succeed, and one file remains.
-
-    Args:
-      store: The store.
-      path: The file.
-      source: A file on this machine, or the contents.
-      sha256: The SHA-256 of the contents, in hexadecimal.
-
-    Raises:
-      StoreError: The store cannot be used.
+    If several writers write one name at the same time, all succeed, and one file remains. `source`
+    is a file on this machine, or the contents; `sha256` is in hexadecimal.
     """
     while True:
         try:
@@ -164,20 +156,13 @@ def compare_and_swap(
 ) -> tuple[_Value, bytes | None]:
     """Changes a small file, again from its new contents if another writer was faster.
 
-    Args:
-      store: The store.
-      path: The file.
-      read: Returns the current value with its tag; the tag is None if there is no such file.
-      update: Returns the next value; the same object for no change. It may be called several
-        times, and raise.
-      encode: Returns the contents of the file for a value.
-      attempts: The numbers of the attempts, from 0.
-
-    Returns:
-      The value that is in the store now, and the contents that were written; None if unchanged.
+    `read` returns the current value with its tag, which is None if there is no such file. `update`
+    returns the next value, or the same object for no change; it may be called several times, and
+    raise. Returns the value that is in the store now, and the contents that were written; None if
+    unchanged.
 
     Raises:
-      StoreError: The store cannot be used, or other writers were faster at each attempt.
+      StoreError: The store cannot be used, or other writers were faster at each of the `attempts`.
     """
     for attempt in attempts:
         before, tag = read()

@@ -49,7 +49,6 @@ class RemoteFile:
     """A file of a store that may be cached.
 
     Attributes:
-      bytes: Its size.
       sha256: Of its contents, in hexadecimal; None if unknown.
       key: Its name in a cache: its SHA-256, or a hash that replaces it.
     """
@@ -72,20 +71,13 @@ class RemoteFile:
 
 
 class ShardCache:
-    """A directory of verified files with limited size.
-
-    Attributes:
-      directory: The directory.
-      most: The maximum total size in bytes.
-    """
+    """A directory of verified files of at most `most` bytes in all."""
 
     def __init__(self, directory: Path, most: int, ignored: Collection[str] = ()) -> None:
         """Opens the cache, creating its directory if necessary.
 
-        Args:
-          directory: The directory.
-          most: The maximum total size in bytes. It is exceeded only while locked files need more.
-          ignored: The keys of files that neither count nor are removed, because others manage them.
+        Its files exceed `most` bytes only while locked files need more. Files with `ignored` keys
+        neither count nor are removed, because others manage them.
 
         Raises:
           DataDirError: It has files, and was not created as a cache.
@@ -122,16 +114,11 @@ class ShardCache:
         *,
         is_optional: bool = False,
     ) -> Path:
-        """Fetches and verifies a file unless it is cached.
+        """Fetches and verifies a file unless it is cached; returns its path.
 
-        Args:
-          remote: The file.
-          read: Returns its contents, piece by piece.
-          damaged: Returns the error for other contents, given what was found.
-          is_optional: Whether to skip the file if only locked files could make room for it.
-
-        Returns:
-          Its path, even if it was skipped.
+        `read` returns its contents, piece by piece, and `damaged` the error for other contents,
+        given what was found. If `is_optional`, the file is skipped if only locked files could make
+        room for it; its path is returned all the same.
 
         Raises:
           MyDatasetsError: The contents do not match. They never become visible.
@@ -260,8 +247,7 @@ def _no_cache(directory: Path) -> DataDirError:
 def _locked_partial(partial: Path) -> Iterator[int]:
     """Locks an empty file, waiting while another process has it; removes it in the end.
 
-    Yields:
-      Its descriptor.
+    Yields its descriptor.
     """
     while True:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)

@@ -38,10 +38,8 @@ def user_folders() -> dict[str, Path]:
 def state_folder(*names: str) -> Path:
     """Returns a folder for state; only this user can read or write it.
 
-    It is created if possible; if not, later writes to it fail.
-
-    Args:
-      *names: Subfolders, outermost first.
+    `names` are subfolders, outermost first. It is created if possible; if not, later writes to it
+    fail.
 
     Raises:
       DataDirError: There is no home folder, or others could write there.

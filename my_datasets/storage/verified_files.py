@@ -31,27 +31,17 @@ class VerifiedFiles:
     """The files that were verified on this machine."""
 
     def __init__(self, directory: Path, most: int = _MOST) -> None:
-        """Reads nothing yet.
-
-        Args:
-          directory: Where it is kept.
-          most: How many files it remembers.
-        """
+        """Reads nothing yet; it remembers at most `most` files."""
         self._path = directory / _NAME
         self._most = most
         self._known: set[bytes] = set()
         self._read_to = (-1, -1, 0)  # device and inode of what was read, and how far
 
     def has(self, path: Path, sha256: str, size: int | None = None) -> bool:
-        """Returns whether a file has the contents that it should have.
+        """Returns whether a file has the contents, and unless None the size, that it should have.
 
         A file that was verified and did not change since is not read. Any other is hashed, and
-        remembered if it is the right one. Links are not followed.
-
-        Args:
-          path: The file.
-          sha256: Of its contents, in hexadecimal.
-          size: Its size in bytes; None if it does not matter.
+        remembered if it is the right one. Links are not followed. `sha256` is in hexadecimal.
         """
         if self.knows(path, sha256, size):
             return True
@@ -77,10 +67,7 @@ class VerifiedFiles:
         return True
 
     def knows(self, path: Path, sha256: str, size: int | None = None) -> bool:
-        """Returns whether a file was verified, and did not change since; it is never read.
-
-        The arguments are those of `has`.
-        """
+        """Returns whether a file was verified, and did not change since; it is never read."""
         try:
             found = path.lstat()
         except OSError:
@@ -93,12 +80,7 @@ class VerifiedFiles:
         return line in self._known
 
     def remember(self, file: int | Path, sha256: str) -> None:
-        """Notes that a file was verified as it is now.
-
-        Args:
-          file: A descriptor, or a path.
-          sha256: Of its contents, in hexadecimal.
-        """
+        """Notes that a file, or its descriptor, was verified as it is; `sha256` is in hex."""
         found = os.fstat(file) if isinstance(file, int) else file.lstat()
         line = _line(found, sha256)
         self._known.add(line)

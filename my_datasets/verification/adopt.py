@@ -21,14 +21,8 @@ from my_datasets.storage import regular_files
 def adopt(version_dir: str | os.PathLike[str], *, workers: int | None = None) -> Manifest:
     """Writes the manifest of a version, so that any later change is detected.
 
-    Reads all shards, and verifies each record's checksum.
-
-    Args:
-      version_dir: The version's directory.
-      workers: Number of processes; None for one per core.
-
-    Returns:
-      The manifest.
+    Reads all shards, in one process per core if `workers` is None, and verifies each record's
+    checksum.
 
     Raises:
       IncompleteVersionError: The directory has no metadata of a prepared version.

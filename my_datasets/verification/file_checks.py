@@ -27,12 +27,7 @@ _LOOKS_LIKE_A_SHARD = re.compile(r"-\d{5,}-of-\d{5,}(\.\w+)?$")
 
 
 def check_files(subject: ComparedVersion, *, read: bool) -> Iterator[Issue]:
-    """Yields missing, different and extra files.
-
-    Args:
-      subject: The version.
-      read: Whether to compare the bytes of sidecars, too.
-    """
+    """Yields missing, different and extra files; `read` also compares the bytes of sidecars."""
     if subject.declared is None:
         return
     recorded = subject.content.splits.values() if subject.content else ()

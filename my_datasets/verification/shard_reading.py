@@ -56,11 +56,7 @@ class ObservedShard:
         return file_of(self.notes, observer)
 
     def record(self, row: int) -> bytes:
-        """Reads a record again.
-
-        Raises:
-          IndexError: The shard no longer has this record.
-        """
+        """Reads a record again; raises an `IndexError` if the shard no longer has it."""
         begin = 0
         for records in shard_reader.records(self.path, self.file_format):
             if row < begin + len(records):

@@ -105,10 +105,9 @@ def _noting(
 
 
 def perceptual_hash(image: Array) -> int | None:
-    """Returns the hash of an image; None if it is too small or blank.
+    """Returns the hash of a uint8 or uint16 image; None if it is too small or blank.
 
-    Args:
-      image: uint8 or uint16, of shape [height, width, channels].
+    `image` has the shape [height, width, channels].
     """
     import imagehash
     from PIL import Image, ImageStat

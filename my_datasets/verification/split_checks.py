@@ -49,14 +49,10 @@ _SURE = 1e-6
 def log_bound(count: int, total: int, share: float) -> float:
     """Returns the logarithm of a bound on the probability of a count at least this far off.
 
-    For independent draws it is `-total * KL(count / total, share)`:
-    W. Hoeffding, "Probability inequalities for sums of bounded random variables", Journal of the
-    American Statistical Association 58 (1963), theorem 1 (the bound of Chernoff).
-
-    Args:
-      count: The number of draws of a part.
-      total: The number of all draws.
-      share: The part's share, from 0 to 1.
+    `share` is the expected part of the `total` draws, from 0 to 1. For independent draws the
+    logarithm is `-total * KL(count / total, share)`: W. Hoeffding, "Probability inequalities for
+    sums of bounded random variables", Journal of the American Statistical Association 58 (1963),
+    theorem 1 (the bound of Chernoff).
     """
     if not total:
         return 0.0
@@ -141,8 +137,6 @@ def check_shares(
 
 
 class _SharedGroups:
-    """Groups in two splits."""
-
     def __init__(self) -> None:
         self.count = 0
         # The first few, by the numbers of their first examples.
@@ -283,7 +277,6 @@ def check_valued(
 
 
 def _keys(column: SplitColumn, values: tuple[object, ...]) -> Keys:
-    """Returns the keys of a split's values."""
     texts = [
         "" if one is None else str(one).lower() if isinstance(one, bool) else str(one)
         for one in values

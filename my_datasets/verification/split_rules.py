@@ -39,7 +39,6 @@ class Hashed:
     Attributes:
       parts: The share of each part, in order.
       column: The column of the groups; None if rows were assigned by key.
-      salt: The salt of the hash.
     """
 
     parts: Mapping[str, float]
@@ -71,7 +70,6 @@ class Declaration:
     """A rule, and the splits that it made.
 
     Attributes:
-      rule: The rule.
       splits: The split of each part; some parts may have none.
       feature: The feature that stores the column by which rows were split, if any.
     """
@@ -81,7 +79,6 @@ class Declaration:
     feature: str | None
 
     def __str__(self) -> str:
-        """The names of the splits."""
         return ", ".join(self.splits.values())
 
     @property

@@ -37,8 +37,6 @@ class Facts(TypedDict, total=False):
     """What is known of a store.
 
     Attributes:
-      id: The store's id.
-      requires_signatures: Whether it required signatures.
       signed: The documents that had signatures.
       key_changes: The SHA-256 of each change of its keys.
       changes: Those changes.

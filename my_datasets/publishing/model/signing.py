@@ -36,14 +36,10 @@ class Signer:
 
     @classmethod
     def read(cls, path: Path, password: bytes | None = None) -> "Signer":
-        """Reads a key in OpenSSH's format or PEM.
-
-        Args:
-          path: The file, such as `~/.ssh/id_ed25519`.
-          password: The password of an encrypted key.
+        """Reads an Ed25519 key in OpenSSH's format or PEM, such as `~/.ssh/id_ed25519`.
 
         Raises:
-          SignatureError: It is not an Ed25519 key, or the password is missing or wrong.
+          SignatureError: It is another key, or the password is missing or wrong.
         """
         try:
             data = path.expanduser().read_bytes()

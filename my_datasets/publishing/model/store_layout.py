@@ -49,12 +49,9 @@ class Release:
     """The entry of a release in an index.
 
     Attributes:
-      state: Its state.
       record: `Record.identity`.
       data: `Record.identity_of_data`.
       digest: The content digest.
-      bytes: The total size of its files.
-      files: The number of its files.
       published: When, in ISO 8601.
       message: Why it was yanked.
       signatures: Signatures of what `claim` returns.
@@ -94,7 +91,6 @@ class Event:
       action: The action, such as `publish`.
       release: The key of the release.
       by: The fingerprint of the key that signed it; empty if unsigned.
-      note: A comment.
     """
 
     serial: Number
@@ -110,7 +106,6 @@ class Index:
     """The releases of a dataset.
 
     Attributes:
-      dataset: The dataset's name.
       serial: Incremented by each change.
       releases: The releases by key; see `key_of`.
       log: Their history, oldest first.

@@ -80,12 +80,7 @@ def configured(url: str) -> StoreTrust | None:
 
 
 def keys_for(store: str | os.PathLike[str] | Store) -> Trusts | None:
-    """Returns the keys that are configured for a store; None if there are none.
-
-    Raises:
-      StoreError: `store` is not the address of a store.
-      LockError, InvalidOptionError, SignatureError: As `configured`.
-    """
+    """Returns the keys that are configured for a store; None if there are none."""
     found = configured(open_store(store).url)
     return found.keys if found is not None else None
 
@@ -161,15 +156,10 @@ def check_signed(
 ) -> SignatureCheck:
     """Checks offline that a trusted key signed the release in a directory.
 
-    The directory must have the signed name, config and version. Its files are hashed, except
-    shards that this machine has verified and that have not changed since.
-
-    Args:
-      version_dir: A pulled version.
-      keys: The trusted keys. Keys that they added in the store are trusted, and revoked keys are
-        not, as far as this machine has seen the changes.
-      memory: What this machine has seen of stores.
-      url: The address of the store; None for the one recorded in the version.
+    The directory must have the signed name, config and version. Its files are hashed, except shards
+    that this machine has verified and that have not changed since. Keys that `keys` added in the
+    store are trusted, and revoked keys are not, as far as `memory` has seen the changes. Without
+    `url`, the store is the one recorded in the version.
     """
     path = version_dir / record.FILE_NAME
     try:
@@ -202,11 +192,7 @@ def check_signed(
 def require_signed(
     version_dir: Path, keys: Trusts, memory: RollbackState | None = None, url: str | None = None
 ) -> None:
-    """Checks that a trusted key signed a version; see `check_signed`.
-
-    Raises:
-      SignatureError: None did.
-    """
+    """Raises a `SignatureError` unless a trusted key signed a version; see `check_signed`."""
     issues = check_signed(version_dir, keys, memory, url).issues
     if issues:
         first = issues[0]

@@ -69,11 +69,8 @@ class S3Store(BucketStore):
     ) -> None:
         """Connects on the first request.
 
-        Args:
-          bucket: The bucket.
-          folder: The prefix of all names.
-          part: The size from which files are uploaded in parts, and the size of a part.
-          anonymous: Use no credentials, for public data.
+        Files of `part` bytes or more are uploaded in parts of that size. `anonymous` uses no
+        credentials, for public data.
         """
         super().__init__(bucket, folder)
         self._part = part
