@@ -78,14 +78,11 @@ def fetch_all(
     checked: bool,
     is_missing: Callable[[str], bool] = lambda _: True,
 ) -> None:
-    """Fetches files concurrently into their folders, with a progress bar.
+    """Fetches files concurrently into their folders, by address, with a progress bar.
 
-    Args:
-      folders: The folder for each file, by address.
-      plan: How they are fetched.
-      put: Called with the address and the file when a file is complete, one call at a time.
-      checked: Whether to verify the files against the recorded checksums.
-      is_missing: Returns whether a file is still missing, as another process may have fetched it.
+    `put` is called with the address and the file when a file is complete, one call at a time.
+    `checked` verifies the files against the recorded checksums. `is_missing` says whether a file is
+    still missing, as another process may have fetched it.
     """
     if not folders:
         return

@@ -40,11 +40,7 @@ def find_builder(
 ) -> tfds.core.DatasetBuilder:
     """Returns a dataset's builder, from prepared data or from code, as `tfds.builder` does.
 
-    Unlike TFDS, a wildcard skips blocked versions.
-
-    Raises:
-      InvalidReferenceError, DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError,
-      BuilderError: As `load` does.
+    Unlike TFDS, a wildcard skips blocked versions. Raises the errors of `load`.
     """
     reference = DatasetReference.of(reference)
     with _explained(reference, data_dir):
@@ -63,10 +59,6 @@ def builders_from_code(
     """Returns the builders that can generate a dataset, whether or not it is already prepared.
 
     Without a config in the reference, there is one for each of the dataset's configs.
-
-    Raises:
-      InvalidReferenceError, DatasetNotFoundError, ConfigNotFoundError, VersionNotFoundError,
-      BuilderError: As `load` does.
     """
     reference = DatasetReference.of(reference)
     with _explained(reference, data_dir):

@@ -88,9 +88,7 @@ def check_metadata(version_dir: Path) -> None:
 def builder_from_directory(version_dir: str | os.PathLike[str]) -> tfds.core.DatasetBuilder:
     """Returns TFDS's read-only builder for a prepared version.
 
-    Raises:
-      UnregisteredFeatureError, IncompleteVersionError: As for `check_metadata`; also if metadata is
-        missing.
+    Calls `check_metadata`, but missing metadata is an `IncompleteVersionError`.
     """
     try:
         check_metadata(addresses.as_path(version_dir))
@@ -108,7 +106,6 @@ def features_from_directory(directory: str | os.PathLike[str]) -> tfds.features.
 
     Raises:
       FeatureError: It passes arguments to ffmpeg, which could write any files they name.
-      UnregisteredFeatureError, IncompleteVersionError: As for `check_metadata`.
     """
     read_features(addresses.as_path(directory))
     with _explained(directory):
@@ -145,9 +142,6 @@ def builder(
 
     If the features of prepared data are only defined in the dataset's own code, that code reads
     them.
-
-    Raises:
-      UnregisteredFeatureError, IncompleteVersionError: As for `check_metadata`.
     """
     name, given = naming.parse_builder_name_kwargs(reference, data_dir=data_dir, **builder_kwargs)
     try:

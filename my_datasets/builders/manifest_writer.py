@@ -84,13 +84,8 @@ def examined(
 ) -> tuple[Content, dict[str, object]]:
     """Returns the content of a built version and the statistics of its splits.
 
-    Args:
-      version_dir: The version's directory, with the metadata.
-      results: The engine's results.
-      scratch: A directory for temporary files; it is removed afterwards.
-      examination: What to look for in the examples.
-      options: The build's options.
-      findings: Fetches the findings of the worker that wrote a shard; None to examine shards here.
+    `version_dir` has the metadata. `scratch` is for temporary files, and is removed afterwards.
+    `findings` fetches the findings of the worker that wrote a shard; None to examine shards here.
 
     Raises:
       ConstraintError: Values violate the builder's constraints.

@@ -249,7 +249,6 @@ def build(builder: "Builder", url: str, options: PrepareOptions, how: BuildOptio
 
     Raises:
       OverwriteError: The version exists and should be overwritten.
-      MyDatasetsError: As `Builder.download_and_prepare` raises.
     """
     destination = destination_of(builder, url)
     destination.check_usable()

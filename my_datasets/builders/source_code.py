@@ -352,8 +352,7 @@ def is_framework(name: str) -> bool:
 def whole_modules(start: Mapping[str, Path], package: str) -> tuple[dict[str, str], list[Path]]:
     """Hashes modules and all modules of their package that they import, as rule 1 does.
 
-    Returns:
-      The SHA-256 of each module's code, and the files of the modules.
+    Returns the SHA-256 of each module's code, and the files of the modules.
     """
     waiting = list(start.items())
     found: dict[str, str] = {}

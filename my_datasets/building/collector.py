@@ -37,14 +37,9 @@ def batches(
     """Yields (position of the first example, pairs), or (position, (keys, record batch)).
 
     A generator may reuse a dict, array or file for its next example, as it can with TFDS. So a
-    batch copies its examples. An example that cannot be copied, or a record batch, is yielded
-    before the generator continues.
-
-    Args:
-      examples: The generator's pairs; an `InvalidValue` instead of an example stands for one that
-        could not be read.
-      limit: The most examples to yield; None for all.
-      own: Copies an example; returns None if it cannot.
+    batch copies its examples with `own`. An example for which that returns None, or a record batch,
+    is yielded before the generator continues. An `InvalidValue` instead of an example stands for
+    one that could not be read. No more than `limit` examples are yielded.
 
     Raises:
       BuilderError: The generator yielded something other than a pair.
@@ -190,15 +185,7 @@ class Collector:
     def __init__(
         self, directory: Path, rules: SplitRules, encoder: Encoder, capacity: int, report: Report
     ) -> None:
-        """Starts empty.
-
-        Args:
-          directory: The directory of the runs.
-          rules: How the examples of the split are encoded.
-          encoder: Makes the records.
-          capacity: Bytes to buffer before a run is written.
-          report: Called after each run with it and the state of its units.
-        """
+        """Buffers `capacity` bytes for a run; then calls `report` with it and its units' state."""
         self._directory = directory
         self._rules = rules
         self._encoder = encoder
@@ -266,12 +253,8 @@ class Collector:
     ) -> tuple[int, int]:
         """Encodes a batch; returns the number of its examples, and the bytes of their records.
 
-        Args:
-          unit: The unit's number.
-          name: Its name for messages.
-          first: The position of the first example in the unit.
-          batch: The examples. A key column of a table that is no feature is left out of them.
-          encoded: The examples as records, if they are encoded already.
+        `first` is the position of the first example in the unit. A key column of a table that is no
+        feature is left out. `encoded` has the examples as records, if they are encoded already.
 
         Raises:
           ExampleError: An example does not fit, and there is no quarantine.

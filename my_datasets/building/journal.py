@@ -69,10 +69,8 @@ class Journal:
     def __init__(self, directory: Path, identity: Entry, *, resume: bool = True) -> None:
         """Opens the work directory, and resumes an earlier build with the same identity.
 
-        Args:
-          directory: The work directory; created if need be.
-          identity: Everything that the work depends on. Work with another identity is discarded.
-          resume: Whether to resume at all.
+        The directory is created if need be. The identity is everything that the work depends on;
+        work with another one is discarded.
         """
         self.directory = directory
         self.splits: dict[str, SplitState] = {}

@@ -127,7 +127,6 @@ class Job:
 
     Attributes:
       inputs: The splits, in their order.
-      encoder: Makes the records.
       ordered: Keep the order of generation.
       ignore_duplicates: Keep the first example of each key.
       max_examples: The most examples of each split; None for all.

@@ -163,12 +163,8 @@ class RunBuffer:
     ) -> None:
         """Adds examples of one unit, after `has_room` has returned True for them.
 
-        Args:
-          unit: The unit's number.
-          positions: The examples' positions in the unit, shape [n].
-          hashes: Upper and lower halves of their hashes, shape [n] each.
-          framed: The framed records, shape [n].
-          keys: The keys, as they were hashed, shape [n].
+        `positions` are those in the unit, `hashes` upper and lower halves, `framed` the records,
+        and `keys` are as they were hashed; shape [n] each.
         """
         data = pieces.bytes_of(framed)
         end = self._used + len(data)
@@ -211,14 +207,10 @@ def write(
     keys: pa.LargeBinaryArray,
     order: npt.NDArray[np.int64],
 ) -> Run:
-    """Writes a run.
+    """Writes a run of the framed records that `order` names, in this order; shape [up to n].
 
-    Args:
-      path: The file.
-      index: Hashes, units, positions and sizes of the records; shape [n] each.
-      records: The framed records, shape [n].
-      keys: Their keys, shape [n].
-      order: The records to write, in this order; shape [up to n].
+    `index` has hashes, units, positions and sizes of the records. It, `records` and `keys` have
+    shape [n] each.
     """
     index = select(index, order)
     ends = np.cumsum(index["size"], dtype=np.uint64)
@@ -240,10 +232,8 @@ def reordered(
 ) -> Iterator[pieces.Bytes]:
     """Yields the bytes of `values` in another order, in portions; large values one by one.
 
-    Args:
-      values: The values, shape [n].
-      order: The index of the first value, the second, ...; shape [n].
-      ends: The offset where each one ends in the new order; shape [n].
+    `order` has the index of the first value, the second, ..., and `ends` the offset where each one
+    ends in the new order; shape [n] each, like `values`.
     """
     if len(order) and int(ends[-1]) >= _LARGE * len(order):
         data, offsets = pieces.bytes_of(values), pieces.offsets_of(values)
@@ -279,12 +269,9 @@ def ordering_numbers(
 ) -> tuple[bool, shuffle_order.Hashes]:
     """Returns numbers that sort as TFDS sorts where shuffling is disabled: by int keys.
 
-    Args:
-      unit: The unit's number.
-      positions: The examples' positions in the unit, shape [n].
-      keys: Their keys, shape [n].
-      key_array: The result of `shuffle_order.key_array`, for a Beam collection: it has no order of
-        generation, so the first 16 bytes of other keys give the order.
+    `positions` are those in the unit; they and `keys` have shape [n]. `key_array` is the result of
+    `shuffle_order.key_array`, for a Beam collection: it has no order of generation, so the first 16
+    bytes of other keys give the order.
 
     Returns:
       Whether the keys are ints; the numbers that replace hashes, shape [n] each.

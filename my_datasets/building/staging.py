@@ -37,14 +37,11 @@ def exclusive(version_dir: Path, *, overwrite: bool = False) -> Iterator[None]:
     """Locks one version for building, and removes what killed builds left behind.
 
     Waits while another process holds the lock. An overwrite that was killed between its two renames
-    is undone. The lock is the operating system's, on `.<version>.lock` beside the version, so it
+    is undone. With `overwrite`, the shards of one that was killed after the swap are kept, to be
+    used again. The lock is the operating system's, on `.<version>.lock` beside the version, so it
     ends with its process. The empty file stays: removing it would let two processes lock two files
-    of one name.
-
-    Args:
-      version_dir: `<data_dir>/<name>[/<config>]/<version>`; its parent is created if need be.
-      overwrite: Whether to build the version although it exists. Then the shards of an overwrite
-        that was killed after the swap are kept, to be used again.
+    of one name. `version_dir` is `<data_dir>/<name>[/<config>]/<version>`; its parent is created if
+    need be.
 
     Raises:
       OSError: The directory cannot be created or written.

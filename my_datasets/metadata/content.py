@@ -129,11 +129,7 @@ def _hash(value: object) -> str:
 
 
 def ordered(parts: Iterable[Hashes]) -> str:
-    """Returns the digest of examples in their order.
-
-    Args:
-      parts: Their hashes, uint8 of shape [n, 32], part after part.
-    """
+    """Returns the digest of examples in their order, from hashes: uint8 of shape [n, 32]."""
     found = hashlib.sha256()
     for part in parts:
         found.update(np.ascontiguousarray(part).data)
@@ -143,9 +139,7 @@ def ordered(parts: Iterable[Hashes]) -> str:
 def unordered(parts: Sequence[Hashes], at_once: int = hash_sets.AT_ONCE) -> str:
     """Returns the digest of examples in any order: that of their hashes, sorted.
 
-    Args:
-      parts: Their hashes, uint8 of shape [n, 32]; may be mapped files.
-      at_once: The number of bytes to sort at a time.
+    The hashes are uint8 of shape [n, 32], and may be mapped files; `at_once` is in bytes.
     """
     found = hashlib.sha256()
     for (piece,) in hash_sets.pieces(parts, at_once=at_once):
@@ -190,14 +184,10 @@ def check_labels(version_dir: Path) -> None:
 
 
 def labels_of(version_dir: Path, path: Sequence[str]) -> tuple[str, ...] | None:
-    """Returns the names of a feature's classes; None if they have no names.
-
-    Args:
-      version_dir: Where TFDS's file of them is.
-      path: The names from the top to the feature.
+    """Returns the names of the classes of the feature at `path`; None if they have no names.
 
     Raises:
-      IncompleteVersionError: The file cannot be read.
+      IncompleteVersionError: The file of them cannot be read.
     """
     file = version_dir / f"{'-'.join(name.replace('/', '.') for name in path)}{_LABELS}"
     return _lines(file) if file.exists() else None

@@ -64,9 +64,6 @@ class Declared:
 def dataset_info(version_dir: Path) -> dict[str, Any]:
     """Returns the checked content of `dataset_info.json`, in TFDS's own spelling.
 
-    Args:
-      version_dir: Where the file is.
-
     Raises:
       FileNotFoundError: The file does not exist.
       IncompleteVersionError: It is not what TFDS writes, or names files outside of its directory.

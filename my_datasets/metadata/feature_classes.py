@@ -104,10 +104,9 @@ def register_feature(feature_class: AnyFeature) -> AnyFeature:
 
 
 def register_classes_of(features: _HasJson) -> None:
-    """Registers the classes of features that code has created, which is running anyway.
+    """Registers the classes of features, and of all they hold, that code has created.
 
-    Args:
-      features: A `tfds.features.FeatureConnector`, with all that it holds.
+    That code is running anyway.
     """
     _registered.update(name for _, name in _named(features.to_json(), ()))
 
@@ -121,9 +120,6 @@ def read_features(directory: Path) -> dict[str, Any]:
     """Returns the checked content of `features.json`, in TFDS's own spelling.
 
     Every reader of that file calls this first, TFDS included.
-
-    Args:
-      directory: Where the file is.
 
     Raises:
       FileNotFoundError: The file does not exist.
@@ -219,13 +215,7 @@ class _MalformedError(PrintableError, ValueError):
 
 
 def _feature(given: object, path: tuple[str, ...], file: str) -> dict[str, Any]:
-    """Returns a feature as TFDS spells it.
-
-    Args:
-      given: The feature.
-      path: The names from the top to it.
-      file: Where it is, for messages.
-    """
+    """Returns the feature at `path`, as TFDS spells it; `file` is for messages."""
     if not isinstance(given, dict):
         raise _malformed(path, "it is no object")
     if "type" in given:

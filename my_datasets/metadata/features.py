@@ -87,7 +87,6 @@ class Schema:
     """The features of a dataset.
 
     Attributes:
-      tree: The features.
       supervised: The declared input and target features, nested as declared; None if none are.
     """
 

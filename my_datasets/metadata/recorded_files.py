@@ -45,9 +45,7 @@ _HEX = re.compile("[0-9a-f]{64}")
 def check_indexes(version_dir: Path, shards: Mapping[str, str]) -> None:
     """Checks the record index of each shard that has one; see `sidecars.check_index`.
 
-    Args:
-      version_dir: Where the shards are, verified.
-      shards: The SHA-256 of each, by name.
+    `shards` has the SHA-256 of each, by name; they are verified.
 
     Raises:
       CorruptShardError: An index does not match its shard.
@@ -74,12 +72,9 @@ def other_files(
 ) -> Iterator[str]:
     """Yields the names of files with other contents; stopping early cancels the remaining work.
 
-    Files that this machine has verified, and that have not changed since, are not read.
-
-    Args:
-      version_dir: Where they are; a link stands for what it leads to.
-      files: By name, the size in bytes and the SHA-256 that each must have.
-      standard: What they are compared with, for messages.
+    `files` has the size in bytes and the SHA-256 that each must have, by name. A link stands for
+    what it leads to. Files that this machine has verified, and that have not changed since, are not
+    read. `standard` is what they are compared with, for messages.
     """
     verified = _verified()
     # Readers follow links.
@@ -139,11 +134,7 @@ def of_version(version_dir: Path) -> dict[str, Any]:
 
 
 def edits(recorded: Mapping[str, Any], version: "VersionMetadata") -> Iterator[tuple[str, Edit]]:
-    """Yields the file name and the edit for each value that differs from the recorded one.
-
-    Raises:
-      IncompleteVersionError, OSError, ValueError: As `of_version` does.
-    """
+    """Yields the file name and the edit for each value that differs from the recorded one."""
     for name in _METADATA:
         before = recorded.get(name)
         if before is None:
@@ -160,12 +151,7 @@ def edits(recorded: Mapping[str, Any], version: "VersionMetadata") -> Iterator[t
 
 
 def of_files(version_dir: Path, shards: Collection[str]) -> dict[str, Any]:
-    """Returns the size and SHA-256 of the files that are neither shards nor TFDS's own metadata.
-
-    Args:
-      version_dir: The version's directory.
-      shards: The names of its shards.
-    """
+    """Returns the size and SHA-256 of the files that are neither shards nor TFDS's own metadata."""
     return {
         path.name: {"bytes": path.stat().st_size, "sha256": regular_files.sha256_of(path)}
         for path in sorted(version_dir.iterdir())

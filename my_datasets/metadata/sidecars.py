@@ -47,12 +47,7 @@ def old_name_of(shard: str, kind: Sidecar) -> str:
 
 
 def names_of(shard: str, *kinds: Sidecar) -> tuple[str, ...]:
-    """Returns all file names that sidecars of a shard may have.
-
-    Args:
-      shard: The shard's file name.
-      kinds: The kinds of sidecars; all if none is given.
-    """
+    """Returns all file names that sidecars of a shard may have; of all kinds if none is given."""
     return tuple(name(shard, kind) for kind in kinds or Sidecar for name in (name_of, old_name_of))
 
 
@@ -71,15 +66,10 @@ def kind_of(name: str) -> Sidecar | None:
 
 
 def check_index(shard: Path, sha256: str, verified: VerifiedFiles) -> None:
-    """Checks that a shard's record index, if it has one, says where all its records begin.
+    """Checks that the index of a verified TFRecord shard, if any, says where all its records begin.
 
-    The index decides which bytes are records. It is compared once with the shard on this machine,
-    and again if it changes.
-
-    Args:
-      shard: A TFRecord shard, verified.
-      sha256: Of the shard.
-      verified: What this machine has verified.
+    The index decides which bytes are records. It is compared once with the shard, whose SHA-256 is
+    given, on this machine, and again if it changes.
 
     Raises:
       CorruptShardError: The index is another one, or cannot be read.
@@ -129,12 +119,9 @@ def offsets_of(path: Path) -> npt.NDArray[np.uint64]:
 def leads_through(shard: Path, offsets: npt.NDArray[np.uint64]) -> bool:
     """Returns whether offsets are exactly where the records of a TFRecord shard begin.
 
-    The first begins at byte 0, the length of each says where the next one begins, and the last
-    one ends with the file: no other offsets do that.
-
-    Args:
-      shard: The shard.
-      offsets: Where records begin, then the size of the shard; shape [n + 1].
+    The first begins at byte 0, the length of each says where the next one begins, and the last one
+    ends with the file: no other offsets do that. The last of the offsets, of shape [n + 1], is the
+    size of the shard.
     """
     size = shard.stat().st_size
     if offsets.ndim != 1 or not len(offsets) or offsets[0] != 0 or offsets[-1] != size:

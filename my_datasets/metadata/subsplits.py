@@ -27,10 +27,8 @@ class ExampleRange:
 def resolve(spec: str, shard_lengths: Mapping[str, Sequence[int]]) -> list[ExampleRange]:
     """Returns the ranges that a split means, in its order.
 
-    Args:
-      spec: A split, a slice such as `train[10:20]`, `train[:80%]` or `train[1shard]`, several of
-        them joined by `+`, or `all`.
-      shard_lengths: The examples of each shard, by split.
+    `spec` is a split, a slice such as `train[10:20]`, `train[:80%]` or `train[1shard]`, several of
+    them joined by `+`, or `all`. `shard_lengths` has the examples of each shard, by split.
 
     Raises:
       SplitNotFoundError: It is malformed, or there is no such split, or it has too few examples.
@@ -82,11 +80,7 @@ class _Lengths:
 
 
 def text_of(split: Any, shard_lengths: Mapping[str, Sequence[int]]) -> str:
-    """Returns a split as text.
-
-    Args:
-      split: The text, or what TFDS takes: a `ReadInstruction`, or one of `tfds.even_splits`.
-      shard_lengths: The examples of each shard, by split.
+    """Returns a split as text; it may also be a `ReadInstruction`, or one of `tfds.even_splits`.
 
     Raises:
       SplitNotFoundError: There is no such split.

@@ -32,9 +32,7 @@ def path_of(shard: Path) -> Path:
 def write(shard: Path, offsets: npt.NDArray[np.uint64]) -> None:
     """Writes a shard's index atomically, and syncs it to the disk.
 
-    Args:
-      shard: The shard.
-      offsets: The offsets of the records, then the end of the last one; shape [n + 1].
+    `offsets` are those of the records, then the end of the last one; shape [n + 1].
     """
     with replaced(path_of(shard)) as file:
         np.save(file, offsets.astype("<u8"))
@@ -124,24 +122,14 @@ def keys_path(shard: Path) -> Path:
 
 
 def write_keys(path: Path, keys: KeyHashes) -> None:
-    """Writes key hashes to a file, and syncs it to the disk.
-
-    Args:
-      path: The file.
-      keys: The hashes; shape [n, 2].
-    """
+    """Writes key hashes of shape [n, 2] to a file, and syncs it to the disk."""
     with replaced(path) as file:
         np.save(file, keys.astype("<u8", copy=False))
 
 
 @dataclass(frozen=True)
 class ShardKeys:
-    """The hashes of a shard's example keys, in their file.
-
-    Attributes:
-      shard: The shard.
-      examples: The number of examples in the shard.
-    """
+    """The hashes of a shard's example keys, in their file."""
 
     shard: Path
     examples: int

@@ -51,12 +51,7 @@ def unlock_shard(file: int, process: int) -> None:
 
 @dataclass(frozen=True)
 class RecordShard:
-    """A file with some of a split's records.
-
-    Attributes:
-      path: Its path.
-      length: The number of records it is declared to have.
-    """
+    """A file with some of a split's records; `length` is the declared number of them."""
 
     path: Path
     length: int
@@ -141,8 +136,7 @@ class RecordReader:
     def read(self, numbers: Places) -> RecordBatch:
         """Returns records, after verifying their lengths and checksums.
 
-        Args:
-          numbers: Indices from 0 to `len(self)`; shape [n].
+        `numbers` are indices from 0 to `len(self)`, of shape [n].
 
         Raises:
           CorruptShardError: A shard is damaged, truncated or not the expected one.
@@ -288,14 +282,7 @@ class RecordReader:
 
 @dataclass(frozen=True)
 class _Opened:
-    """An open shard.
-
-    Attributes:
-      path: Its path.
-      file: Its descriptor, closed once nothing reads from it, or by the system when Python exits.
-      offsets: The offsets of its records.
-      mapped: Its bytes.
-    """
+    """An open shard; `file` is closed once nothing reads from it, or when Python exits."""
 
     path: Path
     file: int

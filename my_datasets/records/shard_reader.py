@@ -60,12 +60,10 @@ class DamagedError(PrintableError):
 def records(
     source: Path | BinaryIO, file_format: str, at_once: int = _RECORDS
 ) -> Iterator[list[bytes]]:
-    """Yields a shard's records in lists.
+    """Yields a shard's records in lists of at most `at_once`.
 
-    Args:
-      source: The shard, or, unless it is in ArrayRecord format, a file positioned at its beginning.
-      file_format: `tfrecord`, `array_record` or `parquet`.
-      at_once: The maximum number of records per list.
+    `source` may be a file positioned at its beginning, unless the format is `array_record`; the
+    others are `tfrecord` and `parquet`.
 
     Raises:
       DamagedError: The shard is damaged.

@@ -37,9 +37,8 @@ _FEW = 200
 def key_bytes(key: object) -> bytes:
     """Returns the bytes that TFDS hashes for a key.
 
-    Args:
-      key: A string (backslashes count as slashes, as in TFDS), bytes, an int, or an array with
-        exactly one of them.
+    A key is a string (backslashes count as slashes, as in TFDS), bytes, an int, or an array with
+    exactly one of them.
 
     Raises:
       InvalidKeyError: The key has another type, or is not valid Unicode.
@@ -67,8 +66,7 @@ def key_bytes(key: object) -> bytes:
 def key_array(keys: Sequence[object] | pa.Array | pa.ChunkedArray) -> pa.LargeBinaryArray:
     """Returns the bytes to hash for each key.
 
-    Args:
-      keys: Keys that `key_bytes` accepts, or an Arrow column of strings, binaries or integers.
+    Keys are what `key_bytes` accepts, or an Arrow column of strings, binaries or integers.
 
     Raises:
       InvalidKeyError: A key is null or has another type.
@@ -105,14 +103,10 @@ def key_array(keys: Sequence[object] | pa.Array | pa.ChunkedArray) -> pa.LargeBi
 
 
 def hash_keys(salt: str, keys: pa.LargeBinaryArray) -> Hashes:
-    """Returns the MD5 of `salt + key` for each key.
+    """Returns the MD5 of `salt + key` for each key, as `key_array` returns them, shape [n].
 
-    Args:
-      salt: The split's name; backslashes count as slashes, as in keys.
-      keys: The result of `key_array`, shape [n].
-
-    Returns:
-      The upper and the lower 64 bits of each hash, read big-endian, each of shape [n].
+    The salt is the split's name; backslashes count as slashes, as in keys. Returns the upper and
+    the lower 64 bits of each hash, read big-endian, each of shape [n].
     """
     n = len(keys)
     if n < _FEW:

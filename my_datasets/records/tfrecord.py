@@ -45,10 +45,8 @@ class Writer:
     def __init__(self, file: FileIO, *, to_be_synced: bool = False) -> None:
         """Starts at the beginning of the file.
 
-        Args:
-          file: The file.
-          to_be_synced: Whether `sync` will be called. If so, data is flushed to the disk on the
-            way, so that `sync` has little left to wait for.
+        If `sync` will be called, `to_be_synced` flushes data to the disk on the way, so that `sync`
+        has little left to wait for.
         """
         self._file = file
         self._to_be_synced = to_be_synced
@@ -103,12 +101,7 @@ def is_intact(path: Path, checksum: int, size: int) -> bool:
 
 
 def framed(parts: Sequence[Piece], n: int) -> pa.LargeBinaryArray:
-    """Returns n records in TFRecord framing.
-
-    Args:
-      parts: The pieces of each record, from left to right.
-      n: The number of records.
-    """
+    """Returns n records in TFRecord framing, each of its pieces from left to right."""
     size = pieces.widths(parts)
     found = pieces.joined([pieces.by_length(size, header), *parts, bytes(FOOTER)], n)
     data, offsets = pieces.bytes_of(found), pieces.offsets_of(found)

@@ -197,9 +197,8 @@ class ExampleEncoder:
     def columns(self, batch: pa.RecordBatch) -> pa.LargeBinaryArray:
         """Returns the framed records of the rows of an Arrow record batch.
 
-        Args:
-          batch: One column per feature, of the same name: numbers, texts, binaries, fixed-size
-            lists for tensors, lists for sequences.
+        It has one column per feature, of the same name: numbers, texts, binaries, fixed-size lists
+        for tensors, lists for sequences.
 
         Raises:
           InvalidValue: A column is missing, unexpected, or has values that its feature does not

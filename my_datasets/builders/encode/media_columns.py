@@ -36,9 +36,8 @@ _AT_ONCE = 256 << 10
 def encode_png(images: npt.NDArray[Any]) -> list[bytes]:
     """Returns a PNG file for each image.
 
-    Args:
-      images: uint8 or uint16, shape [n, height, width, channels]: 1 (gray), 2 (gray, alpha), 3
-        (RGB) or 4 (RGBA) channels; no side may be 0.
+    Images are uint8 or uint16, shape [n, height, width, channels]: 1 (gray), 2 (gray, alpha), 3
+    (RGB) or 4 (RGBA) channels; no side may be 0.
     """
     n, height, width, channels = images.shape
     depth = images.dtype.itemsize
@@ -61,9 +60,8 @@ def encode_png(images: npt.NDArray[Any]) -> list[bytes]:
 def _filtered(lines: npt.NDArray[np.uint8], pixel: int) -> npt.NDArray[np.uint8]:
     """Returns the filtered lines, each after its filter's number; shape [n, height, 1 + width].
 
-    Args:
-      lines: The bytes of the images' lines, shape [n, height, bytes per line].
-      pixel: Bytes per pixel, the distance from a byte to its left neighbor.
+    `lines` are the images' bytes, shape [n, height, bytes per line]. `pixel` is the bytes per
+    pixel, the distance from a byte to its left neighbor.
     """
     left = np.zeros_like(lines)
     left[:, :, pixel:] = lines[:, :, :-pixel]

@@ -45,8 +45,6 @@ class _UnitTask:
 
 
 class _UnitWorker:
-    """Encodes the examples of units, in a worker."""
-
     def __init__(self, link: Link, job: Job, options: BuildOptions, directory: Path) -> None:
         self._link = link
         self._job = job
@@ -180,16 +178,10 @@ def _generate_in_process(
 
 
 def build(job: Job, options: BuildOptions, journal: Journal, target: Path) -> list[SplitResult]:
-    """Builds all splits of a version, and puts the shards into `target`.
+    """Builds all splits, with shards in `target`; returns them in the order of `job.inputs`.
 
-    Args:
-      job: What to build.
-      options: How to build it.
-      journal: The journal, with the work of an earlier build if this one resumes it.
-      target: A directory on the same file system as the journal.
-
-    Returns:
-      The splits, in the order of `job.inputs`.
+    The journal has the work of an earlier build if this one resumes it. `target` is a directory on
+    the journal's file system.
 
     Raises:
       ExampleError: An example does not fit the features.

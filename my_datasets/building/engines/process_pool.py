@@ -205,13 +205,9 @@ def run(
 ) -> Iterator[tuple[_Task, _Result]]:
     """Yields (task, result) as tasks finish, in any order.
 
-    Args:
-      tasks: The tasks; workers inherit them by the fork.
-      workers: The number of processes.
-      make: Makes the handler of a worker, in the worker.
-      on_message: Called in this process with each message of a worker.
-      describe: Names a task in an error.
-      timeout: Seconds without any sign of life after which a worker counts as hanging.
+    Workers inherit the tasks by the fork, and each makes its own handler with `make`. This process
+    calls `on_message` with each message of a worker. `describe` names a task in an error. A worker
+    without any sign of life for `timeout` seconds counts as hanging.
 
     Raises:
       BuildInterruptedError: A worker died or hung.

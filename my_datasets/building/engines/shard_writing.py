@@ -47,17 +47,11 @@ QUARANTINE_REPORT = "quarantine.jsonl"
 def write_shard(
     path: Path, count: int, records: Records, write_shard: WriteShard | None
 ) -> tuple[FinishedShard, npt.NDArray[np.uint64] | None, KeyHashes]:
-    """Writes a shard and syncs it.
+    """Writes a shard of `count` records and syncs it.
 
-    Args:
-      path: The file.
-      count: The number of records it must have.
-      records: The records.
-      write_shard: Writes formats other than TFRecord.
-
-    Returns:
-      The shard; the offsets of its records if they are TFRecords, shape [n + 1]; the hashes of its
-      keys (or the numbers that sort them in their place), shape [n, 2].
+    `write_shard` writes formats other than TFRecord. Returns the shard; the offsets of its records
+    if they are TFRecords, shape [n + 1]; the hashes of its keys (or the numbers that sort them in
+    their place), shape [n, 2].
 
     Raises:
       LostExamplesError: There are more or fewer records.

@@ -22,11 +22,7 @@ _PACKAGE = "my_datasets.canonical"
 
 
 def canonical(record: bytes, without: Collection[str] = ()) -> bytes:
-    """Returns the canonical bytes of an example.
-
-    Args:
-      record: The bytes of a `tf.Example` in any form.
-      without: Features to leave out, as if they did not exist.
+    """Returns the canonical bytes of a `tf.Example` in any form, without some features.
 
     Raises:
       UnreadableRecordError: `record` is not a `tf.Example`.
@@ -48,10 +44,6 @@ def canonical(record: bytes, without: Collection[str] = ()) -> bytes:
 
 def hashes(records: Iterable[bytes], without: Collection[str] = ()) -> Hashes:
     """Returns the SHA-256 of each example's canonical bytes; shape [n, 32].
-
-    Args:
-      records: The bytes of each example, in any form.
-      without: Features to leave out.
 
     Raises:
       UnreadableRecordError: A record is not a `tf.Example`; the error names its row.

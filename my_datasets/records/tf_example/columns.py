@@ -29,7 +29,6 @@ class UnreadableRecordError(PrintableError):
 
     Attributes:
       row: The index of the record among those given.
-      reason: What is wrong with it.
     """
 
     def __init__(self, row: int, reason: str) -> None:
@@ -68,13 +67,7 @@ class Column:
 
 
 def gathered(data: Bytes, begins: Places, ends: Places) -> Bytes:
-    """Returns the concatenation of many byte ranges.
-
-    Args:
-      data: The buffer with the ranges.
-      begins: The start of each range; shape [n].
-      ends: The end of each range; shape [n].
-    """
+    """Returns the concatenation of the byte ranges from `begins` to `ends`, of shape [n] each."""
     sizes = ends - begins
     total = int(sizes.sum())
     if total > _GATHERED * len(sizes):
@@ -90,10 +83,7 @@ def tensor_bytes(
 ) -> bytes | memoryview:
     """Returns the bytes of a tensor's numbers, decompressed if its feature is zlib-encoded.
 
-    Args:
-      leaf: The tensor's feature.
-      stored: The bytes in the record.
-      shape: The tensor's shape; None or a negative number for a variable dimension.
+    In `shape`, None or a negative number stands for a variable dimension.
 
     Raises:
       ValueError: The data is larger than the shape or `MOST_TENSOR_BYTES` allows, or is truncated.
@@ -118,12 +108,8 @@ def tensor_bytes(
 def leading(word: npt.NDArray[np.uint64], *, most: int = 5) -> tuple[Places, Places]:
     """Returns the varint at the beginning of each word, and its size in bytes.
 
-    Args:
-      word: The words.
-      most: The maximum size of a varint in bytes.
-
     Raises:
-      UncommonError: A varint is longer.
+      UncommonError: A varint is longer than `most` bytes.
     """
     value = (word & np.uint64(0x7F)).astype(np.int64)
     going = (word & np.uint64(0x80)) != 0

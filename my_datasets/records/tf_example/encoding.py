@@ -107,11 +107,7 @@ def raw(entries: Sequence[bytes]) -> list[Piece]:
 
 
 def messages(entries: Sequence[Piece]) -> list[Piece]:
-    """Returns serialized `tf.Example`s.
-
-    Args:
-      entries: The map entries of all features, sorted by key.
-    """
+    """Returns serialized `tf.Example`s, from the map entries of all features, sorted by key."""
     return [by_length(widths(entries), lambda width: _FIRST + _varint(width)), *entries]
 
 
@@ -133,12 +129,9 @@ def _entries(
 ) -> list[Piece]:
     """Returns the headers and payloads of a column of map entries.
 
-    Args:
-      key: The feature's flat name.
-      kind: The kind of list.
-      payload: The packed numbers of each row, the one binary, or tagged binaries.
-      one_value: The payload is a single value, which is written even if it is empty.
-      tagged: The values in the payload already have their own tags and lengths.
+    The payload is the packed numbers of each row, the one binary, or tagged binaries: values that
+    already have their own tags and lengths. With `one_value`, it is a single value, which is
+    written even if it is empty.
     """
     name = key.encode()
 

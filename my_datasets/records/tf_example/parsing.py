@@ -39,12 +39,10 @@ class Parser:
     """Parses records with known keys into columns."""
 
     def __init__(self, keys: Sequence[str], kinds: Mapping[str, Kind] | None = None) -> None:
-        """Prepares to parse some keys.
+        """Prepares to parse some keys; others are skipped.
 
-        Args:
-          keys: The keys to read; others are skipped.
-          kinds: The expected kind of list of each key, where known. If records disagree, the error
-            names the one of another kind.
+        `kinds` has the expected kind of list of each key, where known. If records disagree, the
+        error names the one of another kind.
         """
         self._kinds = kinds or {}
         self._keys = [key.encode() for key in keys]
@@ -59,12 +57,9 @@ class Parser:
         self._prints = np.array(prints, np.uint64)[self._order]
 
     def __call__(self, data: Bytes, starts: Places, stops: Places) -> dict[str, Column]:
-        """Returns the columns of some records.
+        """Returns the columns of the records from `starts` to `stops`, of shape [n] each.
 
-        Args:
-          data: A buffer with the records, followed by `PADDING` bytes.
-          starts: The offset of each record; shape [n].
-          stops: The end of each record; shape [n].
+        `data` has `PADDING` bytes after the records.
 
         Raises:
           UnreadableRecordError: A record is not a `tf.Example`.
@@ -139,12 +134,7 @@ class UniformParser:
         self._layouts: dict[int, Layout] = {}
 
     def columns(self, data: Bytes, starts: Places, stops: Places) -> list[Column]:
-        """Returns the columns of at least one record.
-
-        Args:
-          data: A buffer with the records.
-          starts: The offset of each record; shape [n].
-          stops: The end of each record; shape [n].
+        """Returns the columns of the records from `starts` to `stops`, of shape [n] each; n >= 1.
 
         Raises:
           UncommonError: The layouts of the records differ.
@@ -173,14 +163,7 @@ class UniformParser:
 
 @dataclass(frozen=True)
 class _Rows:
-    """Records of one size at a constant stride.
-
-    Attributes:
-      data: A buffer with the records.
-      first: The offset of the first record.
-      step: The stride in bytes.
-      count: The number of records.
-    """
+    """Records of one size, from offset `first` of the buffer on, at a stride of `step` bytes."""
 
     data: Bytes
     first: int
@@ -197,13 +180,7 @@ class _Rows:
         return cls(gathered(data, starts, stops), 0, int(stops[0]) - first, n)
 
     def columns(self, begin: int, count: int, dtype: str) -> Array:
-        """Returns a view of the same byte range in each record, as an array; shape [n, count].
-
-        Args:
-          begin: The offset of the range in a record.
-          count: The number of values.
-          dtype: The type of the values.
-        """
+        """Returns a view of the values at offset `begin` of each record; shape [n, count]."""
         width = np.dtype(dtype).itemsize
         return np.ndarray(
             (self.count, count), dtype, self.data, self.first + begin, (self.step, width)

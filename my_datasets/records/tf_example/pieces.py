@@ -67,11 +67,9 @@ def by_length(lengths: Widths, text: Callable[[int], bytes]) -> Piece:
 
 
 def joined(pieces: Iterable[Piece], n: int) -> pa.LargeBinaryArray:
-    """Returns the pieces concatenated row by row, in newly allocated, writable memory.
+    """Returns the pieces of n rows, concatenated row by row from left to right.
 
-    Args:
-      pieces: The pieces of each row, from left to right.
-      n: The number of rows.
+    The memory is newly allocated and writable.
     """
     blocks: list[Piece] = []
     for is_ragged, group in groupby(pieces, lambda piece: isinstance(piece, pa.Array)):
@@ -91,9 +89,7 @@ def joined(pieces: Iterable[Piece], n: int) -> pa.LargeBinaryArray:
 def spread(pieces: Iterable[Piece], present: npt.NDArray[np.bool_]) -> pa.LargeBinaryArray:
     """Returns the pieces concatenated in the rows that are present, and empty bytes in the others.
 
-    Args:
-      pieces: The pieces of each present row, from left to right.
-      present: Which rows are present, shape [n].
+    Pieces are those of the present rows only, from left to right; `present` has shape [n].
     """
     found = joined(pieces, int(np.count_nonzero(present)))
     lengths = np.zeros(len(present), np.int64)

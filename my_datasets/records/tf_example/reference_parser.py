@@ -25,14 +25,10 @@ def columns_of(
     stops: Places,
     kinds: Mapping[str, Kind],
 ) -> dict[str, Column]:
-    """Returns the columns of records of any form.
+    """Returns the columns of the keys `names` of records of any form.
 
-    Args:
-      data: A buffer with the records.
-      names: The keys to read.
-      starts: The offset of each record; shape [n].
-      stops: The end of each record; shape [n].
-      kinds: The expected kind of list of each key, where known.
+    Records lie from `starts` to `stops`, shape [n] each. `kinds` has the expected kind of list of
+    each key, where known.
 
     Raises:
       UnreadableRecordError: A record is not a `tf.Example`.
@@ -135,11 +131,6 @@ def _values(data: bytes, start: int, stop: int, kind: Kind) -> list[object]:
 
 def fields(data: bytes, start: int, stop: int) -> Iterator[tuple[int, int | None, int]]:
     """Yields each field of a message: its number, start (None unless length-delimited) and end.
-
-    Args:
-      data: A buffer with the message.
-      start: The offset of the message.
-      stop: The end of the message.
 
     Raises:
       ValueError: The bytes are not a valid message.

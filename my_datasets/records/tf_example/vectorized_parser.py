@@ -47,13 +47,10 @@ class VectorizedParser:
     def __init__(
         self, data: Bytes, keys: Sequence[bytes], prints: Words, order: npt.NDArray[np.intp]
     ) -> None:
-        """Prepares to parse a buffer of records.
+        """Prepares to parse a buffer of records, with `PADDING` bytes after the last one.
 
-        Args:
-          data: The buffer, with `PADDING` bytes after the last record.
-          keys: The keys to read.
-          prints: Their fingerprints, sorted.
-          order: The index of the key for each of those fingerprints.
+        `prints` are the fingerprints of the keys, sorted, and `order` has the index of the key for
+        each.
         """
         self._data = data
         self._keys = keys

@@ -45,12 +45,9 @@ _LEAST_BYTES = 1 << 20
 
 
 def packed(index: Columns, data: Bytes, keys: Bytes) -> bytes:
-    """Returns a block.
+    """Returns a block of adjacent framed records and their adjacent keys.
 
-    Args:
-      index: Columns of `_COLUMNS`; shape [n] each.
-      data: The framed records, adjacent.
-      keys: Their keys, adjacent.
+    `index` has the columns of `_COLUMNS`, with shape [n] each.
     """
     columns = [np.ascontiguousarray(index[name], kind).data for name, kind in _COLUMNS.items()]
     head = _HEAD.pack(len(index["size"]), len(data), len(keys))

@@ -163,13 +163,9 @@ class BuildFiles:
 def opened(place: Workspace, identity: Mapping[str, object], *, resume: bool) -> BuildFiles:
     """Returns the files of a build, with those of an earlier build with the same identity.
 
-    Each identity has a folder of its own, so that workers of an abandoned build, which may have
-    other code, write to a folder that no later build reads.
-
-    Args:
-      place: The directory or bucket; created if need be.
-      identity: Everything that the work depends on. Work with another identity is discarded.
-      resume: Whether to resume at all.
+    The identity is everything that the work depends on; work with another one is discarded. Each
+    has a folder of its own, so that workers of an abandoned build, which may have other code, write
+    to a folder that no later build reads. `place` is created if need be.
     """
     current = json.loads(json.dumps(identity))
     earlier = BuildFiles(place).read_json(_IDENTITY)

@@ -277,9 +277,8 @@ class Cluster:
     def __init__(self, options: Mapping[str, object]) -> None:
         """Connects, or starts a worker for each core of this machine.
 
-        Args:
-          options: `dask_client_address` or `dask_scheduler_file` of an existing cluster;
-            `dask_npartitions`.
+        The options are `dask_client_address` or `dask_scheduler_file` of an existing cluster, and
+        `dask_npartitions`.
 
         Raises:
           BuildInterruptedError: The scheduler does not answer, or has no worker.
@@ -316,14 +315,10 @@ class Cluster:
         return len(self._client.nthreads())
 
     def ask(self, question: Callable[[], object], patience: float = _PATIENCE) -> None:
-        """Calls a function on each worker.
+        """Calls a picklable function on each worker.
 
-        If a worker dies meanwhile, its nanny restarts it, and the call is repeated.
-
-        Args:
-          question: The function; must be picklable. An `OSError` that it raises counts as no
-            answer.
-          patience: Seconds that all workers have to answer.
+        If a worker dies meanwhile, its nanny restarts it, and the call is repeated. An `OSError`
+        that the function raises counts as no answer. All workers have `patience` seconds to answer.
 
         Raises:
           BuildInterruptedError: A worker did not answer.

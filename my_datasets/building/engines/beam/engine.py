@@ -44,10 +44,7 @@ def opened(job: Job, options: BuildOptions, how: BeamStage) -> Driver:
 
 
 def build(driver: Driver, target: Path) -> list[SplitResult]:
-    """Builds all splits of a version, and puts the shards into `target`.
-
-    Returns:
-      The splits, in the order of `job.inputs`.
+    """Builds all splits, with shards in `target`; returns them in the order of `job.inputs`.
 
     Raises:
       ExampleError: An example does not fit the features.

@@ -85,7 +85,6 @@ def _add_collection(
     encoding: SplitEncoding,
     environment: WorkerEnvironment,
 ) -> None:
-    """Adds the encoding of a split's collection to a pipeline."""
     collection: beam.PCollection | beam.PTransform = item.collection
     if isinstance(collection, beam.PTransform):
         collection = pipeline | item.name >> collection
@@ -247,8 +246,6 @@ def read_metadata(work: BuildFiles) -> dict[str, Json] | None:
 
 @dataclass(frozen=True)
 class _Write:
-    """Writes the value of a key."""
-
     work: BuildFiles
     key: str
 
@@ -275,11 +272,7 @@ def _name(key: str) -> str:
 
 
 def generate(driver: Driver) -> list[GeneratedRuns]:
-    """Writes the examples of all splits as runs, and returns those of each split.
-
-    Raises:
-      MyDatasetsError: See `engine.build`.
-    """
+    """Writes the examples of all splits as runs, and returns those of each split."""
     inputs, progress = driver.job.inputs, driver.meter.progress
     progress.units = sum(len(item.units.items) for item in inputs)
     driver.meter.begin("generating")

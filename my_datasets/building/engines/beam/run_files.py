@@ -76,12 +76,9 @@ class ChecksumTotals:
 def of_some(
     data: Bytes, ends: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
 ) -> ChecksumTotals:
-    """Returns the totals of some framed records.
+    """Returns the totals of some framed records in `data`.
 
-    Args:
-      data: Bytes that contain the records.
-      ends: The offset in `data` where each record ends; shape [n].
-      sizes: The size of each; shape [n].
+    `ends` has the offset where each record ends, and `sizes` its size; shape [n] each.
     """
     return ChecksumTotals(
         len(ends), int(sizes.sum()), int(_footers(data, ends).sum(dtype=np.uint64))
@@ -93,10 +90,7 @@ def by_unit(
 ) -> dict[int, ChecksumTotals]:
     """Returns the totals of each unit.
 
-    Args:
-      data: Adjacent framed records.
-      sizes: The size of each; shape [n].
-      units: The unit of each; shape [n].
+    `data` is adjacent framed records; `sizes` and `units` are those of each, of shape [n].
     """
     ends = np.cumsum(sizes, dtype=np.int64)
     order = np.argsort(units, kind="stable")

@@ -187,10 +187,8 @@ class Submission:
     ) -> None:
         """Checks the options; starts nothing.
 
-        Args:
-          options: Options of the pipeline, by their names without `--`; `runner` among them.
-          beam_options: The same as Beam's object, as TFDS takes them.
-          beam_runner: A runner, or its name, as TFDS takes it.
+        `options` are those of the pipeline, by their names without `--`, `runner` among them. The
+        others are the same as TFDS takes them; a runner can also be a name.
 
         Raises:
           InvalidOptionError: An option is missing, unknown, or would lose examples.

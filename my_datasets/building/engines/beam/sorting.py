@@ -282,11 +282,7 @@ _ALL_SORTED = "sorted.json"
 
 
 def sort(driver: Driver, found: Sequence[GeneratedRuns]) -> list[list[SortedBucket]]:
-    """Sorts the runs of all splits, and returns the parts of each split in order.
-
-    Raises:
-      MyDatasetsError: See `engine.build`.
-    """
+    """Sorts the runs of all splits, and returns the parts of each split in order."""
     inputs = driver.job.inputs
     driver.meter.begin("sorting", expected_bytes=sum(one.data_bytes for one in found))
     sortings = [_sorting(driver, *pair) for pair in zip(inputs, found, strict=True)]

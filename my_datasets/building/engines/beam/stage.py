@@ -96,7 +96,6 @@ class BeamStage:
     """Where and how to build a version on Beam.
 
     Attributes:
-      submission: The runner and its options.
       pipeline: The pipeline to which the builder has added its collections; None if it has none.
       metadata: Collections of one element each, by key, that the builder records beside its
         examples; applying its transforms adds more. None if it records none.
@@ -106,7 +105,6 @@ class BeamStage:
       examine: Examines a shard that was just written.
       identity: Everything that the work depends on.
       modules: The modules that workers must be able to import: the builder's.
-      file_format: The format of the shards.
     """
 
     submission: Submission
@@ -173,9 +171,6 @@ class Driver:
         """Runs a pipeline to its end, and returns its result.
 
         `stage` is a participle for messages, such as `sorting`, and `look` updates the progress.
-
-        Raises:
-          MyDatasetsError: A worker or the runner failed.
         """
         self.work.remove_failures()
         try:

@@ -217,11 +217,9 @@ def cannot_start(options: Mapping[str, object], error: Exception) -> BuildInterr
 def run_worker(worker_id: str, provision: str, *, control: str = "", logs: str = "") -> None:
     """Runs a worker, and ends this process when the runner stops it, or dies.
 
-    Args:
-      worker_id: The runner's name for it. Beam must also find it in `WORKER_ID` when imported.
-      provision: The address of the runner's provision service.
-      control: The address of its control service, if the provision service does not tell it.
-      logs: Likewise the address of its logging service.
+    `worker_id` is the runner's name for it; Beam must also find it in `WORKER_ID` when imported.
+    The others are addresses of the runner's services; `control` and `logs` only if the provision
+    service does not tell them.
 
     Raises:
       BuildInterruptedError: The provision service does not answer.
@@ -343,11 +341,7 @@ def _end_with_the_pool() -> None:
 
 
 def start_pool(host: str, port: int) -> tuple[str, grpc.Server, WorkerPool]:
-    """Starts a pool; returns its address, the server and the pool.
-
-    Args:
-      host: The address of the interface.
-      port: 0 for any free port.
+    """Starts a pool; returns its address, the server and the pool. Port 0 is any free one.
 
     Raises:
       InvalidOptionError: The address is in use, or not of this machine.

@@ -192,11 +192,7 @@ def _read_back(path: Path, file_format: str) -> tuple[ChecksumTotals, npt.NDArra
 def write(
     driver: Driver, found: Sequence[GeneratedRuns], parts: Sequence[Sequence[SortedBucket]]
 ) -> list[SplitResult]:
-    """Writes and examines the shards of all splits, in the work directory.
-
-    Raises:
-      MyDatasetsError: See `engine.build`.
-    """
+    """Writes and examines the shards of all splits, in the work directory."""
     inputs = driver.job.inputs
     totals = [sum((part.kept for part in its), ChecksumTotals()) for its in parts]
     driver.meter.begin("writing", expected_bytes=sum(one.bytes for one in totals))
@@ -236,7 +232,6 @@ def _write_shards(driver: Driver, left: Sequence[ShardTask]) -> None:
 
 
 def _written(driver: Driver, tasks: Sequence[Sequence[ShardTask]]) -> dict[str, WrittenShard]:
-    """Returns the finished shards by name."""
     work = driver.work
     sizes = {**work.place.handed_over(), **work.place.sizes(SHARDS)}
     found_in = work.place.sizes(FINDINGS)
