@@ -148,12 +148,8 @@ def diagnose(
 ) -> Diagnosis:
     """Measures the stages of a pipeline, finds the bottleneck, and tries what would help.
 
-    Args:
-      plan: The plan.
-      augment: Augments images; with TensorFlow only.
-      framework: The consumer of the batches.
-      seconds: The approximate duration of each of about six measurements.
-      tell: Called with the name of each measurement before it begins.
+    Each of about six measurements takes about `seconds`; `tell` is called with the name of each
+    before it begins. `augment` is for TensorFlow only.
 
     Raises:
       PlanError: The data of the plan changed.

@@ -25,7 +25,6 @@ class Engine:
     """Makes batches.
 
     Attributes:
-      plan: The plan.
       batching: Maps the batches of the first iteration to examples.
       tree: The leaves of a batch, nested like its columns.
     """

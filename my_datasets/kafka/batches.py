@@ -223,11 +223,7 @@ class MessageBatches(Iterator[Columns]):
         return batch
 
     def _last(self, consumer: ConsumerThread) -> Columns:
-        """Returns the examples left at the end.
-
-        Raises:
-          StopIteration: There are none, or they are dropped.
-        """
+        """Returns the examples left at the end; StopIteration if there are none, or dropped."""
         if self._rows and not self._recipe.reading.drop_remainder:
             batch = self._batch(consumer, 1)
             if batch is not None:

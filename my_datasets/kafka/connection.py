@@ -115,7 +115,6 @@ class Connection:
     """How to connect to a topic.
 
     Attributes:
-      address: The topic's address.
       options: librdkafka's options: `security.protocol`, `sasl.password`, ...; `repr` omits them.
     """
 
@@ -238,7 +237,6 @@ class Topic:
 
     Attributes:
       cluster: The cluster's ID, which does not change when brokers move.
-      name: The topic's name.
       partitions: The numbers of its partitions.
     """
 

@@ -161,14 +161,7 @@ class Counts:
 
 
 class ConsumerThread:
-    """Reads messages ahead.
-
-    Attributes:
-      counts: What was read so far.
-      topic: The topic.
-      deliveries: What was delivered and consumed.
-      queue: The decoded messages.
-    """
+    """Reads messages ahead."""
 
     def __init__(
         self,
@@ -258,11 +251,7 @@ class ConsumerThread:
             self.queue.end()
 
     def _poll(self, most: int) -> None:
-        """Reads messages, and queues them for decoding.
-
-        Raises:
-          StreamError: They cannot be read.
-        """
+        """Reads messages, and queues them for decoding."""
         batch = MessageBatch()
         end = time.monotonic() + _WAIT
         while len(batch) < most:
@@ -328,11 +317,7 @@ class ConsumerThread:
         self.queue.put(block)
 
     def _handle_error(self, message: Any, error: "KafkaError") -> None:
-        """Handles an error received instead of a message.
-
-        Raises:
-          StreamError: Waiting does not fix the error.
-        """
+        """Handles an error in place of a message; StreamError if waiting does not fix it."""
         name = name_of(error)
         if name == _END:
             self._partitions.at_the_end(message.partition(), message.offset())

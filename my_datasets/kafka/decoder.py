@@ -173,7 +173,6 @@ class Decoding:
     """Decodes many messages at a time: converts them to records, and those to columns.
 
     Attributes:
-      decoder: Converts records to columns.
       transcoder: Converts messages to records; None if they are `tf.Example`s.
     """
 
@@ -238,7 +237,6 @@ class MessageBlock:
     """Messages that were read together.
 
     Attributes:
-      epoch: The epoch in which they were read.
       pieces: Their values; emptied after decoding.
       partitions: The partition of each message; shape [n].
       offsets: The offset of each message; shape [n].

@@ -118,11 +118,7 @@ def described(
 
 
 def check_shapes(tree: Leaves, image_size: tuple[int, int] | None) -> None:
-    """Checks that the values of each feature can be batched in tensors.
-
-    Raises:
-      FeatureError: The values of a feature have different shapes.
-    """
+    """Raises FeatureError if the values of a feature differ in shape: tensors cannot batch them."""
     for leaf in pytree.columns_of(tree):
         sizes = (*leaf.sequence, *leaf.shape)
         if leaf.form == "image":

@@ -60,7 +60,6 @@ class RangeReader:
     """Yields the examples of a range; it can be pickled.
 
     Attributes:
-      connection: The connection to the topic.
       parser: Parses messages into examples; None if they are `tf.Example`s.
       decoding: Decodes `tf.Example`s, leaving images encoded.
       allow_gaps: Whether to accept offsets without a message, such as transaction markers;

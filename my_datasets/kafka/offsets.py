@@ -176,19 +176,15 @@ class TopicRange:
     """What to read from a topic, and how.
 
     Attributes:
-      batch_size: Examples in a batch.
       max_wait: Seconds after which an incomplete batch is returned; None to wait until it is full.
-      drop_remainder: Whether to drop an incomplete batch at the end.
       group: The consumer group that assigns partitions; None to read those of the shard.
       start: Where to begin partitions without a known position.
       until: Whether to stop at the end that a partition has when reading it begins.
       shard: (index, count): the partitions to read without a group.
-      on_lost: What to do if messages to be read are gone.
       idle_timeout: Seconds without a message after which the stream ends; None for never.
       patience: Seconds without a broker after which to fail.
       commit_seconds: Seconds between commits to the group.
       memory: The maximum number of bytes to read ahead.
-      workers: Threads that decode.
     """
 
     batch_size: int = 32

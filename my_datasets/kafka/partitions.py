@@ -122,11 +122,7 @@ class Partitions:
         return self._reading.until is not None and self._was_assigned and not self._unfinished
 
     def begin(self) -> None:
-        """Assigns the shard's partitions, or subscribes as a member of the group.
-
-        Raises:
-          StreamError: The partitions cannot be read.
-        """
+        """Assigns the shard's partitions, or subscribes as a member of the group."""
         if self._reading.group is not None:
             self._consumer.subscribe(
                 [self._topic.name],
@@ -184,7 +180,6 @@ class Partitions:
             _log.warning("offsets were not committed, and may be read again: %s", said)
 
     def _assigned(self, consumer: "Consumer", places: Sequence["TopicPartition"]) -> None:
-        """Handles partitions assigned by the group."""
         try:
             known = {
                 one.partition: one.offset

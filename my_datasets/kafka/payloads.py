@@ -177,11 +177,7 @@ class Json:
     tree: Leaves
 
     def example(self, value: bytes) -> object:
-        """Returns a message's example, in the form that `_generate_examples` yields.
-
-        Raises:
-          InvalidValue: The message is invalid.
-        """
+        """Returns a message's example as `_generate_examples` yields it, or raises InvalidValue."""
         try:
             found = json.loads(value)
         except (ValueError, RecursionError) as error:
@@ -201,12 +197,7 @@ class Avro:
     _parsed: dict[int, object] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Parses the schema.
-
-        Raises:
-          InvalidOptionError: It is not an Avro schema.
-          MissingDependencyError: fastavro is not installed.
-        """
+        """Parses the schema; raises InvalidOptionError if it is not one of Avro."""
         avro = _avro()
         given: Mapping[Any, object] = {_ONLY: self.schema}
         if isinstance(self.schema, Mapping) and self.schema:

@@ -121,9 +121,7 @@ class TopicSnapshot:
 
     Attributes:
       dataset: The version's full name.
-      path: Its directory.
       built: Whether it was built now; False if the same version existed already.
-      examples: The number of examples.
       frozen: The topic, and the range of offsets.
       reproduce: The command that builds it again.
     """
@@ -154,29 +152,15 @@ def snapshot(
 ) -> TopicSnapshot:
     """Freezes a range of offsets of all partitions of a topic into a prepared version.
 
-    The same offsets give the same bytes: keys are made of partition and offset.
-
-    Args:
-      url: The topic: `kafka://BROKER[:PORT]/TOPIC`.
-      reference: The version to build: `NAME:VERSION`.
-      features: What an example is, as for `stream`.
-      payload: What a message is, as for `stream`.
-      schema: The Avro schema, as for `stream`.
-      begin: Where to begin.
-      end: Where to end: the offsets of the first messages to leave out.
-      split: The split's name.
-      in_order: Keep the order of partitions and offsets; otherwise examples are shuffled.
-      allow_gaps: Freeze a compacted topic, although the snapshot cannot be reproduced.
-      options: librdkafka's options.
-      data_dir: The data directory; TFDS's default if None.
-      build_options: How to build the version.
+    The same offsets give the same bytes: keys are made of partition and offset. `features`,
+    `payload` and `schema` are as for `stream`, `options` are librdkafka's. `end` means the first
+    messages to leave out. Examples are shuffled unless `in_order` keeps them by partition and
+    offset. `allow_gaps` freezes a compacted topic, although the snapshot cannot be reproduced.
 
     Raises:
       LostMessagesError: The range is not completely available.
       StreamError: The topic cannot be read.
       StaleDataError: The version exists with other messages.
-      InvalidOptionError: An option is invalid.
-      MyDatasetsError: The build fails.
     """
     name, version = _named(reference)
     connection = Connection(TopicAddress.parse(url), dict(options or {}))
@@ -291,11 +275,7 @@ def _resolved_range(connection: Connection, begin: When, end: When) -> tuple[Fro
 
 
 def _refuse_another(version_dir: Path, frozen: Frozen) -> None:
-    """Checks that an existing version was made of the same messages.
-
-    Raises:
-      StaleDataError: It was not.
-    """
+    """Raises StaleDataError unless an existing version was made of the same messages."""
     manifest = Manifest.read(version_dir)
     sources: Iterable[Any] = manifest.provenance.get("sources", []) if manifest else []
     urls = [one["url"] for one in sources]

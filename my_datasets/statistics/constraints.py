@@ -207,7 +207,6 @@ class Violation:
     """Values that violate a constraint.
 
     Attributes:
-      feature: The name of the feature.
       rule: The violated attribute of `Constraint`.
       expected: The value of that attribute.
       row: The first record with a violation.
@@ -226,11 +225,7 @@ class Violation:
 def check_declared(
     constraints: Mapping[str, Constraint], features: Sequence[FeatureStatistics], builder: str
 ) -> None:
-    """Checks that constraints fit the features that they name.
-
-    Raises:
-      BuilderError: A feature does not exist, or does not support a constraint.
-    """
+    """Raises BuilderError if a constraint's feature does not exist, or does not support it."""
     known = {feature.leaf.name: feature for feature in features}
     for name, constraint in constraints.items():
         if name not in known:

@@ -33,8 +33,6 @@ class DriftedStatistic:
     """A statistic whose distance from the other version exceeds its threshold.
 
     Attributes:
-      split: The split.
-      feature: The feature.
       statistic: The statistic: `values`, `lengths`, `missing`, ...
       measure: The name of the distance.
       distance: The distance, from 0 to 1.
@@ -63,11 +61,8 @@ def drifted(
     """Returns the statistics that moved, for splits and features that both versions have.
 
     Distances that random samples of the same data may well have by chance are not reported.
-
-    Args:
-      before: The statistics of the one version, by split, as in its manifest.
-      after: The statistics of the other version.
-      limits: The maximum distance by feature name; `THRESHOLDS` applies to other features.
+    `before` and `after` are by split, as in manifests; `limits` are the maximum distances by
+    feature name, `THRESHOLDS` those of other features.
     """
     found = []
     for split in [name for name in before if name in after]:

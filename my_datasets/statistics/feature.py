@@ -32,9 +32,7 @@ class FeatureStatistics:
     """Statistics of the values of one leaf feature.
 
     Attributes:
-      leaf: The leaf.
       expected: The expected number of examples.
-      values: The statistics of its values.
       missing: The number of examples without a value, if the feature is required or optional.
       lengths: The number of values per example, where that varies.
     """
@@ -63,13 +61,7 @@ class FeatureStatistics:
         return None in (*self.leaf.sequence, *shape)
 
     def add(self, data: Bytes, columns: Mapping[str, Column], hashes: Hashes) -> None:
-        """Adds the values of some records.
-
-        Args:
-          data: The buffer with the records.
-          columns: The parsed columns of the records.
-          hashes: The hashes of the records; shape [n, 32].
-        """
+        """Adds the values of the records in a buffer; the hashes have shape [n, 32]."""
         column = columns[self.keys[0]]
         counts = columns[self.keys[-1]].counts
         if self.leaf.is_optional or not self.has_lengths:
@@ -184,10 +176,8 @@ class SplitStatistics:
     Statistics of consecutive parts can be merged into those of the whole.
 
     Attributes:
-      leaves: The leaf features.
       expected: The number of examples in the whole split.
       examples: The number of examples so far.
-      features: The statistics of each leaf.
     """
 
     leaves: Sequence[Leaf]
@@ -204,13 +194,7 @@ class SplitStatistics:
         return [key for feature in self.features for key in feature.keys]
 
     def add(self, data: Bytes, columns: Mapping[str, Column], hashes: Hashes) -> None:
-        """Adds records.
-
-        Args:
-          data: The buffer with the records.
-          columns: The parsed columns of the records, one per key in `keys`.
-          hashes: The hashes of the records; shape [n, 32].
-        """
+        """Adds the records in a buffer; one column per key in `keys`, hashes of shape [n, 32]."""
         self.examples += len(hashes)
         for feature in self.features:
             feature.add(data, columns, hashes)

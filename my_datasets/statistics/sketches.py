@@ -39,7 +39,6 @@ class Distribution:
 
     Attributes:
       whole: Whether all of them are integers.
-      count: The number of numbers.
       least: The smallest number; infinite if there are no numbers.
       most: The largest number; minus infinite if there are no numbers.
       mean: The mean, in extended precision.
@@ -60,11 +59,9 @@ class Distribution:
     counts: Buckets = field(default_factory=lambda: np.zeros(0, np.int64))
 
     def add(self, numbers: Numbers, some: Numbers | None = None) -> None:
-        """Adds numbers.
+        """Adds finite numbers of any real type and any shape.
 
-        Args:
-          numbers: Finite numbers of any real type and any shape.
-          some: The subset of them to put into buckets, where that is enough; None for all.
+        `some` is the subset of them to put into buckets, where that is enough; None for all.
         """
         if not numbers.size:
             return
@@ -136,9 +133,7 @@ class Distribution:
         """Returns quantiles: the numbers at or below which the given shares of all numbers are.
 
         They are exact if there are at most 4,096 distinct numbers, else the middle of a bucket.
-
-        Args:
-          shares: From 0 for the smallest number to 1 for the largest; ascending.
+        Shares are from 0, for the smallest number, to 1; ascending.
         """
         if not self.count:
             return []
@@ -153,11 +148,8 @@ class Distribution:
         """Returns the edges and counts of equal bins from the smallest to the largest number.
 
         All numbers of a bucket are counted at its middle, so a few near an edge may be off by one
-        bin.
-
-        Args:
-          bins: The number of bins. The result has fewer if the range has fewer integers, and one if
-            all numbers are the same.
+        bin. There are fewer bins if the range has fewer integers, and one if all numbers are the
+        same.
         """
         if not self.count:
             return [], []
@@ -177,7 +169,6 @@ class Distribution:
         return edges.tolist(), found.astype(np.int64).tolist()
 
     def _middles(self) -> npt.NDArray[np.float64]:
-        """Returns the middle of each bucket."""
         sizes = np.abs(self.buckets)
         low = (sizes << self.level).view(np.float64)
         # The bucket just below infinity has no upper edge.
@@ -341,7 +332,6 @@ class Top:
     data streams, 2017). With more distinct numbers, which are then measurements, none is listed.
 
     Attributes:
-      is_of_texts: Whether the values are texts.
       counts: The value and its count by the value's hash; None if there are too many.
     """
 
@@ -351,12 +341,7 @@ class Top:
     _sketch: bytes | None = None
 
     def add(self, hashes: Hashes, value: Callable[[int], Any]) -> None:
-        """Adds values.
-
-        Args:
-          hashes: The hash of each value; shape [n].
-          value: Returns the value at an index.
-        """
+        """Adds values by their hashes, of shape [n]; `value` returns the one at an index."""
         if self.counts is None and not self.is_of_texts:
             return
         if not self.is_of_texts and len(different(hashes[: 2 * _COUNTED])) > _COUNTED:

@@ -27,11 +27,8 @@ class NumberStatistics:
     Attributes:
       dtype: NumPy's name of their type.
       distribution: The distribution of the finite ones.
-      nan: The number of NaNs.
-      infinite: The number of infinite values.
       outside: The number of values that the type cannot represent and readers would get as another
         number.
-      distinct: The number of distinct values.
       top: The most frequent values.
       is_sampled: Whether only a sample went into the histogram.
     """
@@ -49,12 +46,9 @@ class NumberStatistics:
         self.distribution = Distribution(whole=np.dtype(self.dtype).kind in "biu")
 
     def add(self, values: Array, every: int = 1) -> None:
-        """Adds values.
+        """Adds an array of any shape, of the type itself or of the wider one in which it is stored.
 
-        Args:
-          values: An array of any shape, of the type itself or of the type in which it is stored,
-            which may be wider.
-          every: Put only every n-th value into the histogram, which is enough for large tensors.
+        Only every n-th value goes into the histogram, which is enough for large tensors.
         """
         values = values.reshape(-1)
         if not values.size:
@@ -217,9 +211,7 @@ class TextStatistics:
 
     Attributes:
       lengths: The lengths in characters, or in bytes for values that are not UTF-8.
-      empty: The number of empty values.
       not_text: The number of values that are not UTF-8.
-      distinct: The number of distinct values.
       top: The most frequent values of at most 64 bytes.
     """
 
@@ -230,13 +222,7 @@ class TextStatistics:
     top: Top = field(default_factory=lambda: Top(is_of_texts=True))
 
     def add(self, data: Bytes, starts: Places, stops: Places) -> None:
-        """Adds texts.
-
-        Args:
-          data: A buffer with the texts, followed by `PADDING` bytes.
-          starts: The offset of each text; shape [n].
-          stops: The end of each text; shape [n].
-        """
+        """Adds texts: starts and stops, of shape [n], in a buffer that `PADDING` bytes end."""
         if not len(starts):
             return
         hashes, is_ascii = hashed(data, starts, stops)
@@ -280,10 +266,7 @@ class TextStatistics:
 def hashed(data: Bytes, starts: Places, stops: Places) -> tuple[Hashes, npt.NDArray[np.bool_]]:
     """Returns a hash of each text, and whether it is all ASCII; each of shape [n].
 
-    Args:
-      data: A buffer with the texts, followed by `PADDING` bytes.
-      starts: The offset of each text; shape [n].
-      stops: The end of each text; shape [n].
+    In the buffer, `PADDING` bytes follow the texts.
     """
     lengths = stops - starts
     words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))
@@ -346,12 +329,7 @@ class ImageStatistics:
     sums: dict[int, npt.NDArray[np.float64]] = field(default_factory=dict)
 
     def add(self, files: Sequence[memoryview], hashes: npt.NDArray[np.uint64]) -> None:
-        """Adds images.
-
-        Args:
-          files: The image files.
-          hashes: A number per image that decides whether it is sampled; shape [n].
-        """
+        """Adds image files; a number per image, shape [n], decides whether it is sampled."""
         sizes = []
         for file in files:
             form, *size = image_facts(file)

@@ -39,8 +39,6 @@ class FeatureMismatchError(PrintableError):
     Attributes:
       rows: The rows at fault, or the first of them.
       feature: The feature's name; empty if the record as a whole is at fault.
-      expected: What was declared.
-      found: What the record holds.
     """
 
     def __init__(self, rows: Sequence[int], feature: str, expected: str, found: str) -> None:
@@ -84,13 +82,8 @@ class Decoder:
     def __call__(self, batch: RecordBatch, draws: Draws | None = None) -> Columns:
         """Returns the values of records, nested like the tree.
 
-        Args:
-          batch: The records.
-          draws: Random numbers for the crop of each; shape [n, 4].
-
-        Returns:
-          For each leaf an array of shape [n, ...], of `object` for bytes and for images of
-          different sizes; or a `Ragged`.
+        For each leaf, that is an array of shape [n, ...], of `object` for bytes and for images of
+        different sizes; or a `Ragged`. The draws, of shape [n, 4], are for the crop of each record.
 
         Raises:
           FeatureMismatchError: A record does not match the features.

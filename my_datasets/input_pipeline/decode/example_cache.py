@@ -41,13 +41,9 @@ class ExampleCache:
     def __init__(
         self, source: IndexedExamples, directory: Path | None = None, *, gives_floats: bool = False
     ) -> None:
-        """Prepares an empty cache, or continues one on disk.
+        """Prepares an empty cache, or continues one on disk; without a directory, in memory.
 
-        Args:
-          source: Decodes the examples.
-          directory: The directory to keep them in; None for memory.
-          gives_floats: Whether to convert images, which are kept as they are, to floats from 0
-            to 1.
+        Images are kept as they are; with `gives_floats`, they are given as floats from 0 to 1.
         """
         self._size = size = len(source)
         self._source = source

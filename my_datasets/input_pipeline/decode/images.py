@@ -177,7 +177,6 @@ class Crop:
       kind: The largest central crop, or a random one.
       size: (height, width) to which crops are resized, in pixels.
       area: The smallest and the largest area of a random crop, as fractions of the image's area.
-      seed: The seed of random crops.
     """
 
     kind: CropKind
@@ -218,7 +217,6 @@ class ImageDecoder:
 
     Attributes:
       channels: The number of channels; None for as many as each file has.
-      dtype: The type of the pixels.
       size: (height, width) in pixels to resize to, bilinearly without anti-aliasing as
         `tf.image.resize`, rounded to the nearest integer; None to leave the size.
       crop: Chooses the part to resize; None for the whole image.
@@ -237,12 +235,7 @@ class ImageDecoder:
     def __call__(
         self, data: bytes | memoryview, draws: Draws | None = None, out: Array | None = None
     ) -> Array:
-        """Returns an image of shape [height, width, channels].
-
-        Args:
-          data: The file.
-          draws: Random numbers for the crop.
-          out: Written and returned if it has the image's shape and type.
+        """Returns a file's image: `out` if its shape and type fit; shape [height, width, channels].
 
         Raises:
           UndecodableError: The file is damaged, or not an image.

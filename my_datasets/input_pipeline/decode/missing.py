@@ -53,11 +53,7 @@ def _fields(leaf: Leaf) -> dict[str, Any]:
 
 
 def items_of(missing: Missing | MissingItems) -> MissingItems:
-    """Returns the option in its hashable form.
-
-    Raises:
-      InvalidOptionError: It is neither `"tfds"`, nor `"mask"`, nor a mapping.
-    """
+    """Returns the option in its hashable form; InvalidOptionError if it is no valid one."""
     if isinstance(missing, str) and missing in ("tfds", "mask"):
         return missing
     if isinstance(missing, Mapping) and missing:

@@ -171,9 +171,7 @@ def concatenated(trees: Sequence[Columns]) -> Columns:
 def merged(trees: Sequence[Columns], places: Sequence[npt.NDArray[np.int64]]) -> Columns:
     """Merges the rows of several trees of the same structure, each to its place.
 
-    Args:
-      trees: The trees.
-      places: The new row numbers of each tree's rows: together a permutation of all row numbers.
+    `places` are the new row numbers of each tree's rows: together a permutation of all row numbers.
     """
     order = np.empty(sum(map(len, places)), np.int64)
     order[np.concatenate(places)] = np.arange(len(order))

@@ -35,7 +35,6 @@ class Draws:
     """The random numbers that augmentation needs for each example.
 
     Attributes:
-      seed: The seed.
       count: The number of random numbers of each example.
       partners: The number of preceding examples in the epoch that are added to each batch.
     """
@@ -57,13 +56,11 @@ class TensorPieces:
     """The pieces of a plan as tensors.
 
     Attributes:
-      engine: Makes the pieces.
       draws: The random numbers that are added to each example; None without augmentation.
       types: The types of the arrays of a piece.
       shapes: Their shapes, with None for unknown sizes.
       is_single: Whether a piece is one batch; otherwise its arrays have an additional first
         dimension.
-      augmented: Augments a batch; None without augmentation.
     """
 
     def __init__(
@@ -194,11 +191,7 @@ def _augmenter(engine: Engine, augment: Augmentation | None) -> Callable[..., An
 
 
 def types_of(column: Column) -> list[tf.DType]:
-    """Returns the types of a column's arrays.
-
-    Raises:
-      FeatureError: Values have different shapes and cannot be batched.
-    """
+    """Returns the types of a column's arrays; raises FeatureError if values differ in shape."""
     if isinstance(column, Ragged):
         return [*types_of(column.values), *(tf.int64 for _ in column.lengths)]
     if column.dtype != object:

@@ -128,7 +128,6 @@ class OnDemandBuilder:
         return cycle if cycle and cycle > 0 else _IN_TURN
 
     def _decoder(self, decoders: Any, config: tfds.ReadConfig) -> Any:
-        """Returns the function that decodes a record into an example."""
         features = self.info.features
         if isinstance(decoders, tfds.decode.PartialDecoding):
             features, decoders = decoders.extract_features(features), decoders.decoders

@@ -23,9 +23,6 @@ class TorchBatches(torch.utils.data.IterableDataset[Any]):
     """The batches of a plan as tensors, in the same order for any number of worker processes.
 
     Each iteration yields the epochs after those of the one before.
-
-    Attributes:
-      plan: The plan.
     """
 
     def __init__(self, plan: Plan, state: State | None = None) -> None:

@@ -18,9 +18,7 @@ class Piece:
     """Batches that are made together.
 
     Attributes:
-      epoch: Their epoch.
       first: The place of their first example in this host's part of the epoch.
-      batches: The number of batches.
       rows: The number of examples in each.
       position: The number of examples of the epoch that were delivered before this iteration.
     """
@@ -37,10 +35,6 @@ class Batching:
     """The batches of an iteration on one host.
 
     Attributes:
-      order: The order of the examples of each epoch.
-      start: Where the iteration begins.
-      batch: The batch size.
-      shard: This host's part.
       epochs: The number of epochs in a full iteration; None for no end.
       at_once: The number of batches in a full piece.
     """
@@ -54,14 +48,10 @@ class Batching:
 
     @classmethod
     def of(cls, plan: Plan, order: EpochOrder, state: State | None, *, single: bool) -> "Batching":
-        """Returns the batches of a plan.
+        """Returns the batches of a plan, from a state or from the beginning.
 
-        Args:
-          plan: The plan.
-          order: The order of its examples.
-          state: Where to begin; None for the beginning. The number of hosts and the batch size may
-            have changed since it was saved.
-          single: Whether to make each batch a piece of its own.
+        The number of hosts and the batch size may have changed since the state was saved. With
+        `single`, each batch is a piece of its own.
 
         Raises:
           PlanError: The state belongs to other data or another order.
@@ -146,8 +136,7 @@ class Batching:
     def with_partners(self, piece: Piece, partners: int) -> tuple[Places, Places]:
         """Returns the numbers of a piece's examples, and of `partners` predecessors of each.
 
-        Returns:
-          The numbers in the epoch's order, and the rows of the piece's own examples.
+        They are in the epoch's order; with them come the rows of the piece's own examples.
         """
         own = self._places(piece)
         places = np.unique(own[:, None] - np.arange(partners + 1))
@@ -158,11 +147,7 @@ class Batching:
         return piece.position + own * self.shard.count + self.shard.index
 
     def state_after(self, steps: int) -> State:
-        """Returns the state after this many batches.
-
-        Raises:
-          InvalidOptionError: `steps` is not a whole number from 0.
-        """
+        """Returns the state after this many batches, a whole number from 0."""
         given = count_in(steps)
         if given is None:
             raise InvalidOptionError(

@@ -33,11 +33,7 @@ _KEPT = 4
 
 
 def leaf_of(tree: Any, column: str) -> Leaf:
-    """Returns the leaf of a name.
-
-    Raises:
-      FeatureError: There is none, or it has one length only.
-    """
+    """Returns a column's leaf; raises FeatureError if there is none, or it has one length only."""
     leaves: list[Leaf] = pytree.columns_of(tree)
     leaf = next((leaf for leaf in leaves if leaf.name == column), None)
     if leaf is None or not (leaf.sequence[:1] == (None,) or is_text(leaf) or is_list(leaf)):
@@ -64,12 +60,8 @@ def is_list(leaf: Leaf) -> bool:
 def lengths_of(source: IndexedExamples, column: str, key: tuple[str, ...]) -> LengthArray:
     """Returns the lengths of a feature: bytes of texts, entries of lists; int64, shape [examples].
 
-    Reads all examples, unless this process already has.
-
-    Args:
-      source: The examples; best with no other features.
-      column: The feature.
-      key: What tells its values from those of other data.
+    Reads all examples, unless this process already has; best if the source has no other features.
+    `key` tells the feature's values from those of other data.
 
     Raises:
       FeatureError: There is no such feature with different lengths.
@@ -110,7 +102,6 @@ class LengthOrder:
       window: The number of examples in a window.
       group: The number of examples in a group.
       seed: The seed of the order of groups.
-      version: See `Order`.
     """
 
     order: EpochOrder
@@ -200,10 +191,7 @@ def fitted(lengths: Lengths, length: int) -> PackedRows:
 
     This is the histogram packing of Krell et al., "Efficient sequence packing without
     cross-contamination", 2021: the work grows with the length of rows, not with the examples.
-
-    Args:
-      lengths: The lengths of the examples; shape [examples].
-      length: The length of a row.
+    The lengths have shape [examples].
 
     Raises:
       InvalidOptionError: An example is longer than a row.

@@ -34,12 +34,9 @@ def shares(
 ) -> tuple[int, ...]:
     """Returns the number of examples of each dataset among as many as the sum of all shares.
 
-    Args:
-      sizes: The sizes of the datasets.
-      weights: Their weights, above 0; None for their sizes.
-      temperature: Above 0. Weights are raised to the power of 1 / temperature: 1 leaves them as
-        they are, more makes them more alike (Arivazhagan et al., "Massively multilingual neural
-        machine translation in the wild", 2019, section 4.2).
+    The weights are above 0; None for the sizes. They are raised to the power of 1 / `temperature`,
+    which is above 0: 1 leaves them as they are, more makes them more alike (Arivazhagan et al.,
+    "Massively multilingual neural machine translation in the wild", 2019, section 4.2).
 
     Raises:
       InvalidOptionError: The weights or the temperature are not valid.
@@ -70,11 +67,9 @@ class MixedOrder:
     """The order of a mixture.
 
     Attributes:
-      orders: The orders of the datasets.
       shares: See `shares`.
       stop: Whether an epoch ends with the first exhausted dataset, or with the last.
       seed: The seed of the order in which datasets take turns.
-      version: See `Order`.
     """
 
     orders: tuple[EpochOrder, ...]

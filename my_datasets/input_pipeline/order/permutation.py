@@ -88,7 +88,6 @@ class WindowOrder:
       window: The number of shards in a window.
       seed: The seed; None for the order of storage.
       announce: Called when a window begins, with the runs of that window and the next one.
-      version: See `Order`.
     """
 
     runs: tuple[int, ...]

@@ -53,21 +53,12 @@ class State:
         return self.order.startswith("seed ")
 
     def following(self, epochs: int | None) -> "State":
-        """Returns where the next iteration begins.
-
-        Args:
-          epochs: The number of epochs in an iteration. None for no end: the next iteration then
-            begins one epoch later.
-        """
+        """Returns where the next iteration begins; one epoch later if iterations have no end."""
         epoch = self.epoch + 1 if epochs is None else (self.epoch // epochs + 1) * epochs
         return dataclasses.replace(self, epoch=epoch, position=0)
 
     def check(self, other: "State") -> None:
-        """Checks that this is a position in the same order as another one.
-
-        Raises:
-          PlanError: It is not; the message says what differs.
-        """
+        """Raises PlanError, saying what differs, unless both are positions in the same order."""
         differing = [
             name
             for name in ("dataset", "split", "content", "order")
@@ -142,11 +133,7 @@ class Iterations:
             return found
 
     def set_epoch(self, epoch: int) -> None:
-        """Makes the next iteration begin at this epoch.
-
-        Raises:
-          InvalidOptionError: No iteration begins there.
-        """
+        """Makes the next iteration begin at an epoch; InvalidOptionError if none begins there."""
         number = count_in(epoch)
         if number is None or number % (self._epochs or 1):
             several = self._epochs is not None and self._epochs > 1

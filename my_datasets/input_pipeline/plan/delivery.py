@@ -202,11 +202,7 @@ def _as_stored(stages: Sequence[Stage]) -> tuple[Stage, ...]:
 
 
 def random_seed(part: Shard | None) -> int:
-    """Draws a seed, for `seed=None`.
-
-    Raises:
-      InvalidOptionError: There are several hosts, each of which would draw another seed.
-    """
+    """Draws a seed; InvalidOptionError if several hosts would each draw another."""
     if part is not None and part.count > 1:
         raise InvalidOptionError(
             "seed=None draws a random seed, which would differ between hosts.",

@@ -118,10 +118,8 @@ def checked(
     """Returns a decorator that checks a function's options; errors name the function.
 
     The function gets all options in its `**options`, those that are not given by their defaults.
-
-    Args:
-      called: The function's name, as users write it after `my_datasets.`; by default its own.
-      also: Rules for options that are not `Annotated` with one.
+    `called` is its name as users write it after `my_datasets.`, by default its own; `also` has
+    rules for options that are not `Annotated` with one.
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:

@@ -32,11 +32,9 @@ class Read(_Stage):
     Attributes:
       dataset: The dataset's full name.
       path: The version's directory.
-      split: The split or slice.
       examples: The number of examples in it.
       content: A hash of the version's shards.
       max_cached_shards: The number of shards of an object store that are cached at a time.
-      shards_dir: The directory for them.
     """
 
     dataset: str

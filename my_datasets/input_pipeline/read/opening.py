@@ -133,11 +133,8 @@ def opened(
 ) -> tuple[IndexedExamples, EpochOrder]:
     """Returns the examples of a plan, decoded and transformed, and their order.
 
-    Args:
-      plan: The plan; it needs no stages for batches.
-      versions: Versions that the caller has already opened; None for none.
-      warns: Whether to log which examples are skipped.
-      version: Which order a seed means; see `Order`.
+    The plan needs no stages for batches. `versions` are those that the caller has already opened;
+    `warns` logs which examples are skipped; `version` is which order a seed means: see `Order`.
 
     Raises:
       PlanError: The data is not what the plan was made for.
@@ -232,7 +229,6 @@ def _tokenized(source: IndexedExamples, tokenizers: Iterable[Tokenize]) -> Index
 
 
 def _checked(read: Read, versions: OpenedVersions) -> Prepared:
-    """Returns the version to read."""
     found = versions.at(read.path, read.shards_dir)
     if found.content != read.content:
         raise PlanError(
@@ -254,15 +250,8 @@ def open_examples(
 ) -> IndexedExamples:
     """Returns the examples of a split as a stage decodes them.
 
-    Args:
-      prepared: The version.
-      split: The split or slice.
-      decode: The stage.
-      max_cached_shards: How many shards of an object store may be cached at a time.
-      warns: Whether to log which examples are skipped.
-
-    Raises:
-      FeatureError: There is no such feature.
+    Up to `max_cached_shards` shards of an object store are cached at a time; `warns` logs which
+    examples are skipped.
     """
     crop = None
     if decode.crop is not None and decode.image_size is not None:

@@ -93,10 +93,7 @@ class Prepared(os.PathLike[str]):
     def records(self, split: str, max_cached_shards: int | None = None) -> RecordReader:
         """Returns the records of a split or slice.
 
-        Args:
-          split: The split or slice.
-          max_cached_shards: How many remote shards may be cached at a time; None to let the
-            provider decide.
+        Up to `max_cached_shards` remote shards are cached at a time; None lets the provider decide.
 
         Raises:
           SplitNotFoundError: There is no such split.

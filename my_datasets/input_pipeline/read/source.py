@@ -136,13 +136,7 @@ class ExampleSource(Sequence[Any]):
     def explained(
         self, error: FeatureMismatchError, numbers: Sequence[int] | Places, which: int = 0
     ) -> ExampleError:
-        """Returns an error that says where the example is stored.
-
-        Args:
-          error: The error.
-          numbers: The examples that were decoded.
-          which: Which of the faulty ones the error is about.
-        """
+        """Returns an error that says where the `which`-th of the faulty examples is stored."""
         place = self.records.place(int(self._chosen(numbers)[error.rows[which]]))
         of = f"The feature {error.feature!r} of " if error.feature else ""
         return ExampleError(
@@ -209,11 +203,7 @@ def source(
 
 
 def check_form(*, as_supervised: bool | None, columns: Sequence[str] | None) -> None:
-    """Checks that not both input and target, and features by name, are wanted.
-
-    Raises:
-      InvalidOptionError: Both are.
-    """
+    """Raises InvalidOptionError if both input and target, and features by name, are wanted."""
     if as_supervised and columns is not None:
         raise InvalidOptionError(
             "as_supervised=True gives the input and the target: columns= has no effect.",
@@ -282,12 +272,7 @@ def _chosen_features(
 
 
 def examples_of(columns: Any, n: int) -> list[Any]:
-    """Returns examples: the rows of columns.
-
-    Args:
-      columns: As a `Decoder` gives them.
-      n: How many rows they have.
-    """
+    """Returns examples: the `n` rows of columns, as a `Decoder` gives them."""
     if isinstance(columns, Mapping):
         split = {name: examples_of(values, n) for name, values in columns.items()}
         return [dict(zip(split, row, strict=True)) for row in zip(*split.values(), strict=True)]

@@ -55,8 +55,6 @@ class OrderedReceiver(Receiver):
 
     Attributes:
       total: The number of pieces; a practically infinite number for a plan without an end.
-      following: The number of the piece to deliver next.
-      early: The pieces that arrived and are not delivered yet.
     """
 
     def prepare(self) -> None:
@@ -330,11 +328,7 @@ class ServicePipeline(Pipeline):
         return known if self.policy.is_ordered or self.plan.the(Repeat).epochs is None else unknown
 
     def state_in(self, start: State | None, steps: int) -> State:
-        """Returns the state of an iteration after this many batches.
-
-        Raises:
-          PlanError: The batches are unordered.
-        """
+        """Returns an iteration's state after this many batches; PlanError if they are unordered."""
         if not self.policy.is_ordered:
             raise PlanError(
                 f"With sharding={self.policy.sharding!r} batches are unordered: there is no "

@@ -20,7 +20,6 @@ class Policy:
     """A sharding mode and its guarantees.
 
     Attributes:
-      sharding: The mode's name.
       distribution: TensorFlow's name for how workers get pieces: an idle worker takes the next one
         (`DYNAMIC`), each has its own (`HINT`), or each makes all (`OFF`).
       is_ordered: Whether batches come in the plan's order; otherwise in the order they are made.
@@ -126,12 +125,7 @@ class DeliveryAudit:
 
 
 class Epoch:
-    """The account of a running epoch.
-
-    Attributes:
-      pieces: The numbers of its pieces.
-      missing: The numbers of those that have not been delivered yet.
-    """
+    """The account of a running epoch: the numbers of its pieces, and of those not yet delivered."""
 
     def __init__(self, epoch: int, pieces: range, batching: Batching) -> None:
         self.pieces = pieces

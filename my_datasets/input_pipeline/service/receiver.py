@@ -36,7 +36,6 @@ class ReceivedPiece(NamedTuple):
     """A piece made by a worker.
 
     Attributes:
-      number: The piece's number.
       worker: The worker's address.
       skipped: The number of examples skipped so far on that worker.
       arrays: The piece's flat tensors as read-only NumPy arrays.
@@ -59,11 +58,9 @@ class PieceStream:
     """
 
     def __init__(self, elements: Callable[[], Iterable[Any]], notify: threading.Event) -> None:
-        """Starts the thread.
+        """Starts the thread, which sets `notify` when a piece arrives or the stream ends.
 
-        Args:
-          elements: Returns flat tuples of arrays; it may block for a long time.
-          notify: Set when a piece arrives or the stream ends.
+        `elements` returns flat tuples of arrays; it may block for a long time.
         """
         self._elements = elements
         self._notify = notify
@@ -270,11 +267,7 @@ class Receiver(ABC):
         return self.service.address.answers() and any(self.workers_that_answer().values())
 
     def finish(self, epoch: Epoch) -> None:
-        """Records an epoch that has ended.
-
-        Raises:
-          LostExamplesError: It violates the policy's guarantee.
-        """
+        """Records an epoch that has ended; LostExamplesError if it violates the guarantee."""
         account = epoch.close(self.policy)
         self.audit.add_epoch(account)
         if account.lost:

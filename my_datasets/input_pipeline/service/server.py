@@ -47,11 +47,7 @@ class ServiceAddress:
 
     @classmethod
     def parse(cls, url: str) -> "ServiceAddress":
-        """Parses a URL such as `grpc://localhost:5050`.
-
-        Raises:
-          InvalidOptionError: It is not the address of a tf.data service.
-        """
+        """Parses a URL such as `grpc://localhost:5050`; InvalidOptionError if it is none."""
         match = _PATTERN.fullmatch(url)
         if match is None or int(match["port"]) > 65535:
             raise InvalidOptionError(
@@ -167,12 +163,8 @@ def serve_dispatcher(
 ) -> None:
     """Runs a dispatcher, which resumes from the journal that an earlier one left in `work_dir`.
 
-    Args:
-      address: The address under which others reach it; `localhost` for this machine only.
-      work_dir: The directory of its journal.
-      workers: The addresses of all workers, in order, for sharding='static'; otherwise empty.
-      stop: Signals when to stop.
-      ready: Called when the server is ready.
+    Others reach it under `address`; `localhost` is for this machine only. `workers` are the
+    addresses of all workers, in order, for sharding='static'; otherwise empty.
 
     Raises:
       ServiceError: It cannot listen at this address.
@@ -250,12 +242,8 @@ def _serve(
 def supervise(command: Sequence[str], stop: StopSignal) -> None:
     """Keeps a process running until it is to stop, or exits with code 0.
 
-    Args:
-      command: The command to run, which must exit by itself when this process is gone.
-      stop: Signals when to stop it.
-
-    Raises:
-      ServiceError: It died too often.
+    The process must exit by itself when this one is gone. If it dies too often, that is a
+    ServiceError.
     """
     deaths: deque[float] = deque(maxlen=_MOST)
     while not stop.wait(0):

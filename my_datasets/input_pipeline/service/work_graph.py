@@ -184,7 +184,6 @@ class WorkGraph(TensorPieces):
         """Builds the graph.
 
         Raises:
-          FeatureError, PlanError: As `TensorPieces`.
           ServiceError: The augmentation cannot be sent to other processes.
         """
         super().__init__(plan, state, augment, single=augment is not None, versions=versions)
@@ -207,14 +206,9 @@ class WorkGraph(TensorPieces):
     ) -> tf.data.Dataset:
         """Returns pieces made by a service, as flat tensors after their number, worker and skipped.
 
-        This waits only for the dispatcher, but forever if that does not answer.
-
-        Args:
-          start: Where the iteration begins to which the pieces belong.
-          numbers: The numbers of the pieces.
-          policy: How workers get pieces.
-          service: The dispatcher's URL.
-          options: Further options of TensorFlow's `distribute`.
+        This waits only for the dispatcher, but forever if that does not answer. `start` is where
+        the iteration begins to which the pieces belong; `service` is the dispatcher's URL;
+        `options` are further ones of TensorFlow's `distribute`.
         """
         if isinstance(numbers, range):
             pieces = tf.data.Dataset.range(numbers.start, numbers.stop)

@@ -185,11 +185,7 @@ def opened(path: str) -> "tokenizers.Tokenizer":
 
 
 def content_of(path: str) -> str:
-    """Returns the SHA-256 hash of a tokenizer's file, in hexadecimal.
-
-    Raises:
-      InvalidOptionError: The file cannot be read.
-    """
+    """Returns a tokenizer file's SHA-256 in hexadecimal; InvalidOptionError if it is unreadable."""
     try:
         return hashlib.sha256(Path(path).read_bytes()).hexdigest()
     except OSError as error:

@@ -25,16 +25,7 @@ class ColumnMaker:
     """Fits one column, and makes a feature of a `FeatureSpace` from it."""
 
     def __init__(self, name: str, column: Column, leaf: Leaf) -> None:
-        """Checks that the column supports its feature.
-
-        Args:
-          name: The feature's name.
-          column: The declared column.
-          leaf: The feature's type and shape.
-
-        Raises:
-          FeatureError: The column does not support the feature.
-        """
+        """Raises FeatureError if the column does not support its feature."""
         self.name, self._column, self._leaf = name, column, leaf
         if not isinstance(leaf, Leaf):
             raise FeatureError(
@@ -224,12 +215,9 @@ class Quantiles:
     def boundaries(self, parts: int) -> list[float]:
         """Returns the first number of each range except the first.
 
-        Equal numbers always fall into the same range. There are fewer ranges if there are fewer
-        distinct numbers; next to a number that many examples have, the remaining ranges divide the
-        remaining examples evenly.
-
-        Args:
-          parts: The number of ranges to aim for.
+        Equal numbers always fall into the same range. There are fewer ranges than `parts` if there
+        are fewer distinct numbers; next to a number that many examples have, the remaining ranges
+        divide the remaining examples evenly.
         """
         below = np.cumsum(self._counts)  # examples at or below each number
         found: list[float] = []
@@ -255,12 +243,7 @@ class RangesOrMissing(keras.layers.Discretization):
     """
 
     def __init__(self, missing: float | None, **options: object) -> None:
-        """Initializes the layer.
-
-        Args:
-          missing: The largest number that means a missing value; None if only NaN does.
-          **options: Passed on to `keras.layers.Discretization`.
-        """
+        """`missing` is the largest number that means a missing value; None if only NaN does."""
         super().__init__(**options)
         self.missing = missing
 
@@ -287,13 +270,7 @@ class HashesOrMissing(keras.layers.Hashing):
     """
 
     def __init__(self, missing: str | int, **options: object) -> None:
-        """Initializes the layer.
-
-        Args:
-          missing: The value that means a missing one.
-          **options: Passed on to `keras.layers.Hashing`; `num_bins` includes the category for
-            missing values.
-        """
+        """Keras's `num_bins` includes the category for missing values, which are `missing`."""
         super().__init__(**options)
         self.missing = missing
 
@@ -318,14 +295,9 @@ class FilledNormalization(keras.layers.Layer):
     def __init__(
         self, mean: float, scale: float, fill: float, missing: float, **options: object
     ) -> None:
-        """Initializes the layer.
+        """Subtracts `mean`, and multiplies by `scale`, the inverse of the standard deviation.
 
-        Args:
-          mean: Subtracted from each number.
-          scale: The inverse of the standard deviation.
-          fill: Replaces missing numbers and NaN.
-          missing: The largest number that means a missing one.
-          **options: Passed on to `keras.layers.Layer`.
+        `fill` replaces NaN and missing numbers; `missing` is the largest number that means one.
         """
         super().__init__(**options)
         self.mean, self.scale, self.fill, self.missing = mean, scale, fill, missing
