@@ -15,10 +15,7 @@ from my_datasets.builders.find_builder import (
     why_blocked,
 )
 from my_datasets.core.reference import DatasetReference, reference_to
-from my_datasets.errors import (
-    InvalidOptionError,
-    NotPreparedError,
-)
+from my_datasets.errors import InvalidOptionError, NotPreparedError
 from my_datasets.input_pipeline.frameworks.tfds_builder import (
     OnDemandBuilder,
     as_dataset,

@@ -21,13 +21,7 @@ from etils import epath
 from tensorflow_datasets.core.download import checksums, download_manager, resource
 from tensorflow_datasets.core.utils import tqdm_utils
 
-from my_datasets.downloads import (
-    DownloadRetry,
-    Expected,
-    FetchedFile,
-    exclusive_download,
-    fetch,
-)
+from my_datasets.downloads import DownloadRetry, Expected, FetchedFile, exclusive_download, fetch
 from my_datasets.errors import ChecksumError, SourceError
 from my_datasets.storage import addresses
 

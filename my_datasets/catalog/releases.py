@@ -402,7 +402,6 @@ class VersionComparer:
     """Compares versions, and caches the results, since versions do not change."""
 
     def __init__(self, cache: Path | None, *, workers: int | None = None) -> None:
-        """Takes the cache directory, if any, and the number of processes."""
         self._cache = cache
         self._workers = workers
 

@@ -34,7 +34,6 @@ class LocalPath(click.Path):
     """The type of a parameter that is a local path, not a URL."""
 
     def __init__(self, *, fix: str = "name a path on this machine", **options: Any) -> None:
-        """Takes the fix for a URL, and the options of `click.Path`."""
         super().__init__(**options)
         self._fix = fix
 
@@ -57,7 +56,6 @@ class PathOrAddress(click.ParamType[str]):
     name = "path or address"
 
     def __init__(self, *schemes: str, any_scheme: bool = False) -> None:
-        """Accepts these schemes, or any."""
         self.schemes = None if any_scheme else schemes
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:

@@ -86,7 +86,6 @@ class HashFiles(Sequence[Hashes]):
     """
 
     def __init__(self, paths: Iterable[Path] = ()) -> None:
-        """Uses some files."""
         self.paths = list(paths)
 
     def append(self, path: Path) -> None:
@@ -120,7 +119,6 @@ class HashPart:
     """
 
     def __init__(self, texts: Texts, places: Places) -> None:
-        """Takes the attributes."""
         self.texts = texts
         self.places = places
 

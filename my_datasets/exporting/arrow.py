@@ -36,7 +36,6 @@ class Columns:
     """
 
     def __init__(self, tree: Any, binary: frozenset[str] = frozenset()) -> None:
-        """Reads nothing yet."""
         self.tree = tree
         self.binary = binary
         is_dict = isinstance(tree, Mapping)

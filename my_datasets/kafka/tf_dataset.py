@@ -126,7 +126,6 @@ class MessageIterator(tf.train.experimental.PythonState):
     """
 
     def __init__(self, stream: MessageDataset) -> None:
-        """Begins where the stream does."""
         self._stream = stream
         self._batches = stream.batches()
 

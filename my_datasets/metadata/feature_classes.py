@@ -11,11 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from my_datasets.core.json_types import Json
-from my_datasets.errors import (
-    IncompleteVersionError,
-    InvalidOptionError,
-    UnregisteredFeatureError,
-)
+from my_datasets.errors import IncompleteVersionError, InvalidOptionError, UnregisteredFeatureError
 from my_datasets.printable import PrintableError, clipped, reason
 from my_datasets.storage.json_files import MalformedJsonError, parse_json, read_json
 

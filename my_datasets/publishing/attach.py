@@ -13,11 +13,7 @@ from pathlib import Path
 from my_datasets.building import staging
 from my_datasets.core.reference import DatasetReference
 from my_datasets.core.sizes import human_size, in_bytes
-from my_datasets.errors import (
-    DataDirError,
-    InvalidOptionError,
-    NotPreparedError,
-)
+from my_datasets.errors import DataDirError, InvalidOptionError, NotPreparedError
 from my_datasets.publishing.install import begin, finish, read_metadata, replace_version
 from my_datasets.publishing.model.record import is_metadata, read_with, shards_of
 from my_datasets.publishing.model.rollback_state import RollbackState

@@ -54,7 +54,6 @@ class Transfer:
     """Counts the bytes of many threads."""
 
     def __init__(self, stage: str, total: int, report: Callable[[TransferProgress], None]) -> None:
-        """Reports the start."""
         self._stage = stage
         self._total = total
         self._report = report

@@ -11,11 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from my_datasets.core.logs import get_logger
 from my_datasets.core.reference import reference_to
 from my_datasets.core.version import VersionNumber, VersionPattern
-from my_datasets.errors import (
-    VersionBlockedError,
-    VersionNotBuildableError,
-    VersionNotFoundError,
-)
+from my_datasets.errors import VersionBlockedError, VersionNotBuildableError, VersionNotFoundError
 from my_datasets.metadata import layout
 from my_datasets.metadata.layout import PreparedVersion
 from my_datasets.storage import addresses

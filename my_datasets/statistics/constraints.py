@@ -96,7 +96,6 @@ class ConstraintChecker:
     """Checks the values of one feature against its constraint."""
 
     def __init__(self, feature: FeatureStatistics, constraint: Constraint) -> None:
-        """Prepares to check a feature."""
         self._feature = feature
         self._leaf = feature.leaf
         self._constraint = constraint

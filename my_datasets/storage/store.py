@@ -222,7 +222,6 @@ class ReadOnlyStore:
     is_writable = False
 
     def __init__(self, url: str) -> None:
-        """Takes the address."""
         self._url = url.rstrip("/")
 
     def __repr__(self) -> str:

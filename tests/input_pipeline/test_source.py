@@ -12,11 +12,7 @@ import tensorflow as tf
 import tensorflow_datasets as tfds
 
 import my_datasets
-from my_datasets.errors import (
-    FeatureError,
-    NotPreparedError,
-    SplitNotFoundError,
-)
+from my_datasets.errors import FeatureError, NotPreparedError, SplitNotFoundError
 from tests.input_pipeline.conftest import ROWS
 
 IN_ORDER = tfds.ReadConfig(interleave_cycle_length=1)

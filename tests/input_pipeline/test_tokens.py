@@ -9,12 +9,7 @@ import numpy as np
 import pytest
 
 import my_datasets
-from my_datasets.errors import (
-    FeatureError,
-    InvalidOptionError,
-    MissingDependencyError,
-    PlanError,
-)
+from my_datasets.errors import FeatureError, InvalidOptionError, MissingDependencyError, PlanError
 from my_datasets.input_pipeline.plan.planner import plan
 
 

@@ -8,12 +8,7 @@ import urllib.parse
 
 import pytest
 
-from my_datasets.errors import (
-    CorruptReleaseError,
-    DiskFullError,
-    ReleaseConflictError,
-    StoreError,
-)
+from my_datasets.errors import CorruptReleaseError, DiskFullError, ReleaseConflictError, StoreError
 from my_datasets.publishing.admin import collect_garbage
 from my_datasets.publishing.catalog_client import CatalogClient
 from my_datasets.publishing.model import record

@@ -60,7 +60,6 @@ class SkippingSource:
     """
 
     def __init__(self, source: ExampleSource, *, warns: bool = True) -> None:
-        """Takes the examples, and whether to log which of them are skipped."""
         self._source = source
         self._warns = warns
         self._skipped: dict[int, None] = {}

@@ -159,7 +159,6 @@ class OpenedVersions:
     """
 
     def __init__(self, *found: Prepared) -> None:
-        """Begins with versions that are opened already."""
         self._found = {os.fspath(one): one for one in found}
 
     def at(self, path: str, shards_dir: str | None) -> Prepared:

@@ -6,12 +6,7 @@ from typing import Annotated, Any, Protocol, Unpack
 
 import numpy as np
 
-from my_datasets.errors import (
-    ExampleError,
-    FeatureError,
-    InvalidOptionError,
-    nearest,
-)
+from my_datasets.errors import ExampleError, FeatureError, InvalidOptionError, nearest
 from my_datasets.input_pipeline.decode import images as images_as_floats
 from my_datasets.input_pipeline.decode import pytree
 from my_datasets.input_pipeline.decode.decoder import Decoder, FeatureMismatchError

@@ -26,9 +26,7 @@ from my_datasets.errors import (
 )
 from my_datasets.metadata import manifest, sidecars
 from my_datasets.metadata.content import MOST_LABELS, Content
-from my_datasets.metadata.dataset_info import (
-    FILE_NAME as DATASET_INFO,
-)
+from my_datasets.metadata.dataset_info import FILE_NAME as DATASET_INFO
 from my_datasets.metadata.dataset_info import (
     MALFORMED,
     Declared,

@@ -57,7 +57,6 @@ class RollbackState:
     """The highest serial seen of each document of each store, and facts about the stores."""
 
     def __init__(self, directory: Path | None = None) -> None:
-        """Uses a directory; None for the user's state folder."""
         self._given = directory
 
     def seen(self, url: str, document: str) -> SeenDocument:

@@ -31,7 +31,6 @@ class Signer:
     """A private key."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
-        """Wraps a key."""
         self._key = key
         self._fingerprint = _fingerprint(key.public_key())
 
@@ -87,7 +86,6 @@ class TrustedKeys:
     def __init__(
         self, keys: Iterable[Ed25519PublicKey], revoked: frozenset[str] = frozenset()
     ) -> None:
-        """Takes the keys, and the fingerprints of revoked ones."""
         self._keys = {_fingerprint(key): key for key in keys}
         self.revoked = revoked
 

@@ -22,7 +22,6 @@ class BucketStore:
     is_writable = True
 
     def __init__(self, bucket: str, folder: str) -> None:
-        """Takes the bucket, and the prefix of all names."""
         self._bucket_name = bucket
         self._folder = folder.strip("/")
 

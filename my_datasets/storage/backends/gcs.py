@@ -10,11 +10,7 @@ from typing import Any
 import requests
 
 from my_datasets.dependencies import missing_dependency
-from my_datasets.errors import (
-    AlreadyInStoreError,
-    NotInStoreError,
-    StoreError,
-)
+from my_datasets.errors import AlreadyInStoreError, NotInStoreError, StoreError
 from my_datasets.printable import PrintableError
 from my_datasets.storage.backends.bucket import PART_BYTES, SHA256, TIMEOUT, BucketStore
 from my_datasets.storage.backends.http import WholeAnswers
@@ -50,7 +46,6 @@ class GcsStore(BucketStore):
     _scheme = "gs"
 
     def __init__(self, bucket: str, folder: str = "", *, anonymous: bool = False) -> None:
-        """Looks for credentials."""
         super().__init__(bucket, folder)
         credentials = AnonymousCredentials() if anonymous else None
         try:

@@ -73,7 +73,6 @@ class HttpStore(ReadOnlyStore):
     """
 
     def __init__(self, url: str) -> None:
-        """Takes the address of the directory."""
         super().__init__(url)
         self._sessions = threading.local()
 

@@ -14,11 +14,7 @@ from pathlib import Path
 import filelock
 
 from my_datasets.core import interruption
-from my_datasets.errors import (
-    DiskFullError,
-    NotInStoreError,
-    StoreError,
-)
+from my_datasets.errors import DiskFullError, NotInStoreError, StoreError
 from my_datasets.storage.regular_files import open_regular, read_beginning, sync_directory
 from my_datasets.storage.store import (
     BLOCK,

@@ -87,7 +87,6 @@ class DaskResult(runner.PipelineResult):  # type: ignore[misc]
     """A running pipeline."""
 
     def __init__(self, client: distributed.Client, futures: list[distributed.Future]) -> None:
-        """Takes the pipeline's final tasks."""
         super().__init__(runner.PipelineState.RUNNING)
         self._client = client
         self._futures = futures

@@ -110,7 +110,6 @@ class EncodeUnits(CheckedDoFn):
         generators: Sequence[Generator | ProcessLocal],
         environment: WorkerEnvironment,
     ) -> None:
-        """Takes what encodes and what generates the examples of each split."""
         super().__init__(encodings[0].work, environment)
         self._encodings = [replace(one, memory=one.memory // len(encodings)) for one in encodings]
         self._generators = list(generators)
@@ -146,7 +145,6 @@ class EncodeCollection(CheckedDoFn):
     """Encodes the elements of a collection; yields an entry for each bundle."""
 
     def __init__(self, encoding: SplitEncoding, environment: WorkerEnvironment) -> None:
-        """Takes the split's settings and the environment that workers need."""
         super().__init__(encoding.work, environment)
         self._encoding = encoding
         self._encoder: BundleEncoder | None = None

@@ -131,7 +131,6 @@ class BundleEncoder:
     """Encodes the examples of one bundle."""
 
     def __init__(self, encoding: SplitEncoding) -> None:
-        """Starts an attempt."""
         self.attempt = secrets.token_hex(8)
         self._units: set[int] = set()
         self.reports = 0

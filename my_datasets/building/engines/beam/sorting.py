@@ -95,7 +95,6 @@ class CutRuns(CheckedDoFn):
         buckets: Sequence[Sequence[int]],
         environment: WorkerEnvironment,
     ) -> None:
-        """Takes the buckets of each split to yield."""
         super().__init__(sortings[0].work, environment)
         self._sortings = list(sortings)
         self._ranges = list(map(_ranges, buckets))
@@ -168,7 +167,6 @@ class SortBucket(CheckedDoFn):
     """Sorts a bucket into a part."""
 
     def __init__(self, sortings: Sequence[Sorting], environment: WorkerEnvironment) -> None:
-        """Takes the settings of all splits."""
         super().__init__(sortings[0].work, environment)
         self._sortings = list(sortings)
 

@@ -68,7 +68,6 @@ class NewFiles:
     """Finds the files that were added to a folder since the last look."""
 
     def __init__(self, place: Workspace, folder: str, ending: str = "") -> None:
-        """Takes the folder, and the suffix of the files; existing files do not count as new."""
         self._place, self._folder, self._ending = place, folder, ending
         self._known: set[str] = set()
         self.look()

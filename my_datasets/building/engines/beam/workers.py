@@ -157,7 +157,6 @@ class CheckedDoFn(beam.DoFn):  # type: ignore[misc]
     """A `DoFn` that checks the environment of each worker first."""
 
     def __init__(self, work: BuildFiles, environment: WorkerEnvironment) -> None:
-        """Takes where workers report errors, and the environment that they need."""
         self._work = work
         self._environment = environment
 
@@ -293,7 +292,6 @@ class WorkerPool(beam_fn_api_pb2_grpc.BeamFnExternalWorkerPoolServicer):  # type
     """Starts a process for each worker that a runner requests."""
 
     def __init__(self) -> None:
-        """Starts without workers."""
         self._workers: dict[str, BaseProcess] = {}
 
     def StartWorker(  # noqa: N802 - Beam's name

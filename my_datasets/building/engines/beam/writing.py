@@ -110,7 +110,6 @@ class WriteShards(CheckedDoFn):
     def __init__(
         self, work: BuildFiles, how: ShardWriteOptions, environment: WorkerEnvironment
     ) -> None:
-        """Takes the files of the build, the settings, and the environment that workers need."""
         super().__init__(work, environment)
         self._how = how
 
