@@ -79,7 +79,8 @@ def load(
       stream: Whether to leave the release in the store, unless it is already complete locally, and
         fetch shards as they are read, like `my_datasets.attach`. None streams, with a warning, only
         if the release does not fit on the disk.
-      cache_dir: The directory that caches shards of streamed releases; see `my_datasets.attach`.
+      cache_dir: The directory that caches shards of streamed releases, or of a data directory in an
+        object store; see `my_datasets.attach`.
       cache_bytes: The maximum size of that cache in bytes.
 
     Returns:
@@ -126,7 +127,7 @@ def load(
                 "have no effect.",
                 fix=f"leave them out; my-datasets build NAME --data-dir {root} builds there",
             )
-        version = resolve(request.reference, data_dir)
+        version = resolve(request.reference, data_dir, shards_dir=cache_dir)
         version.check_lock()
         return as_dataset(prepared_builder(version), split, with_info=with_info, **options)
     builder = find_builder(request.exact, data_dir=data_dir, builder_kwargs=builder_kwargs)

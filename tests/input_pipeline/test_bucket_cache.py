@@ -209,13 +209,16 @@ def test_load_reads_in_place(store, local, tmp_path, monkeypatch, fetched):
     url, _ = store
     if url.startswith("gs://"):
         pytest.skip("TensorFlow reads gs:// itself, without this server's address")
-    ours, info = my_datasets.load("far:1.*.*", split="train[100:]", data_dir=url, with_info=True)
+    ours, info = my_datasets.load(
+        "far:1.*.*", split="train[100:]", data_dir=url, with_info=True, cache_dir=tmp_path / "shards"
+    )
     assert info.full_name == "far/1.0.0"
     theirs = tfds.load("far", split="train[100:]", data_dir=local, download=False)
     assert [one["number"] for one in ours.as_numpy_iterator()] == [
         one["number"] for one in theirs.as_numpy_iterator()
     ]
     assert fetched
+    assert copies(tmp_path / "shards")
     assert set(my_datasets.load("far", data_dir=url)) == {"train"}
     with pytest.raises(NotPreparedError, match="my-datasets build far:2"):
         my_datasets.load("far:2.*.*", data_dir=url)
