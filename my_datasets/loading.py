@@ -28,7 +28,7 @@ from my_datasets.publishing.attach import CACHE_BYTES
 from my_datasets.publishing.model.signed_json import Trusts
 from my_datasets.publishing.puller import fetch_or_stream
 from my_datasets.resolving import version_select
-from my_datasets.resolving.resolver import Request, resolve
+from my_datasets.resolving.resolver import Request, resolve, root_of
 from my_datasets.storage import addresses
 
 
@@ -61,7 +61,8 @@ def load(
         code builds. Without a version, the code's version is used.
       split: A split or slice such as `"train[:80%]"`, a list of them, or None for all.
       data_dir: The data directory; TFDS's default (`TFDS_DATA_DIR`, else `~/tensorflow_datasets`)
-        if None.
+        if None. In an object store that TensorFlow cannot read (all but `gs://`), only prepared
+        versions are loaded: their shards are fetched and verified when they are read.
       as_supervised: Yield `(input, label)` tuples instead of dictionaries of features.
       with_info: Return `(dataset, tfds.core.DatasetInfo)`.
       download: Build the dataset if it is not prepared yet.
@@ -78,7 +79,8 @@ def load(
       stream: Whether to leave the release in the store, unless it is already complete locally, and
         fetch shards as they are read, like `my_datasets.attach`. None streams, with a warning, only
         if the release does not fit on the disk.
-      cache_dir: The directory that caches shards of streamed releases; see `my_datasets.attach`.
+      cache_dir: The directory that caches shards of streamed releases, or of a data directory in an
+        object store; see `my_datasets.attach`.
       cache_bytes: The maximum size of that cache in bytes.
 
     Returns:
@@ -116,6 +118,18 @@ def load(
         )  # fmt: skip
         return as_dataset(prepared_builder(release), split, with_info=with_info, **options)
     request = Request.of(reference)
+    root = root_of(data_dir)
+    if addresses.is_remote(root) and addresses.scheme_of(root) not in addresses.BY_TENSORFLOW:
+        # TensorFlow has no file system for it: this package fetches the shards, and verifies them.
+        if builder_kwargs or download_and_prepare_kwargs:
+            raise InvalidOptionError(
+                f"load builds nothing in {root}: builder_kwargs and download_and_prepare_kwargs "
+                "have no effect.",
+                fix=f"leave them out; my-datasets build NAME --data-dir {root} builds there",
+            )
+        version = resolve(request.reference, data_dir, shards_dir=cache_dir)
+        version.check_lock()
+        return as_dataset(prepared_builder(version), split, with_info=with_info, **options)
     builder = find_builder(request.exact, data_dir=data_dir, builder_kwargs=builder_kwargs)
     _refuse_blocked(builder, request)
     if download and download_and_prepare_kwargs and is_read_only(builder):

@@ -204,6 +204,26 @@ def test_a_version_of_another_format_is_refused(store, local, tmp_path):
             read(my_datasets.open("far", data_dir=directory))
 
 
+@pytest.mark.parametrize("store", ["s3"], indirect=True)  # TensorFlow itself reads gs://
+def test_load_reads_in_place(store, local, tmp_path, monkeypatch, fetched):
+    monkeypatch.setenv("MY_DATASETS_HOME", str(tmp_path))
+    url, _ = store
+    options = {"data_dir": url, "cache_dir": tmp_path / "shards"}
+    ours, info = my_datasets.load("far:1.*.*", split="train[100:]", with_info=True, **options)
+    assert info.full_name == "far/1.0.0"
+    theirs = tfds.load("far", split="train[100:]", data_dir=local, download=False)
+    assert [one["number"] for one in ours.as_numpy_iterator()] == [
+        one["number"] for one in theirs.as_numpy_iterator()
+    ]
+    assert fetched
+    assert copies(tmp_path / "shards")
+    assert set(my_datasets.load("far", data_dir=url)) == {"train"}
+    with pytest.raises(NotPreparedError, match="my-datasets build far:2"):
+        my_datasets.load("far:2.*.*", data_dir=url)
+    with pytest.raises(InvalidOptionError, match="have no effect"):
+        my_datasets.load("far", data_dir=url, builder_kwargs={"config": "x"})
+
+
 def test_what_is_not_shuffled_comes_in_order(store, local, tmp_path):
     far = plan("far", data_dir=store[0], shards_dir=tmp_path, shuffle=False, batch_size=32)
     here = plan("far", data_dir=local, shuffle=False, batch_size=32)
