@@ -81,7 +81,8 @@ def load(
         if the release does not fit on the disk.
       cache_dir: The directory that caches shards of streamed releases, or of a data directory in an
         object store; see `my_datasets.attach`.
-      cache_bytes: The maximum size of that cache in bytes.
+      cache_bytes: The maximum size of the cache of streamed releases, in bytes. That of a data
+        directory holds as many shards as are read at a time.
 
     Returns:
       A `tf.data.Dataset` with the dataset's features; a dict of them by split if `split` is None; a

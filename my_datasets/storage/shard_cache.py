@@ -252,8 +252,8 @@ def _locked_partial(partial: Path) -> Iterator[int]:
     while True:
         flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
         file = os.open(partial, flags, 0o666)
-        # Not by a call that waits: once the file has come, whoever reads it under its other name
-        # may lock it first, and keep it locked until this thread goes on.
+        # Polled, not a blocking lock: once the file is complete, a reader of its final name may
+        # lock it first, and keep it locked until this thread continues.
         while _is_at(file, partial) and not _locked_at_once(file):
             time.sleep(_PAUSE_SECONDS)
         if _is_at(file, partial):

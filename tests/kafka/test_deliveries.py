@@ -1,4 +1,4 @@
-"""Who may be told what, and when."""
+"""Which messages are delivered, and which offsets count as delivered."""
 
 from my_datasets.kafka.partitions import DeliveryLog
 
